@@ -111,6 +111,20 @@ def test_a_run_is_not_compared_with_itself(made: Callable[..., str], capsys: pyt
     assert gate(anew, "--against", "old") == 0, "equal results, even from the same second, are another run"
 
 
+def test_margins_are_stated_as_they_were_asked_for(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12.5 % read as 12 %, and 0.125 % as 0.12 %."""
+    exact = 'margin = "12.5 %"\ntail_margin = "17.5 %"\npath ='
+    run = made("exact", change=("path =", exact))
+    assert nearmetal(["compare", run, "--all"]) == 0
+    assert "mean and median within 12.5 % and p99 within 17.5 %" in " ".join(capsys.readouterr().out.split())
+    assert nearmetal(["plan", str(Path(run, "study.toml"))]) == 0
+    assert "12.5 %" in capsys.readouterr().out
+    assert gate(run, "--against", made("old"), "--margin", "0.125%", "--no-remeasure") in {0, 1, 2}
+    assert "margin 0.125 %" in capsys.readouterr().out
+
+
 def test_worse_is_reported_only_if_fresh_blocks_confirm_it(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

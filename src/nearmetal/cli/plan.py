@@ -108,7 +108,7 @@ def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tupl
 
     `more` is the key of the study that asks for more blocks.
     """
-    heads = ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.percent(margin)}")
+    heads = ("if launches differ by (sd)", "found in 80 % of studies", f"blocks to find {words.limit(margin)}")
     table = plain_table(*heads, right=heads)
     for sd, smallest, enough in found.differences:
         table.add_row(words.percent(sd), words.percent(smallest), str(enough or "over 1,000"))
@@ -121,7 +121,7 @@ def resolves(found: Resolution, margin: float, more: str = "max_blocks") -> tupl
     if found.iterations:
         support = f"a launch of {found.iterations} iterations supports {held}"
         sentences.append(f"{support}{beyond if found.next_percentile else ''}")
-    gap = f"a gap of {words.percent(margin)} if launches differ by {words.percent(USUAL_SD)}"
+    gap = f"a gap of {words.limit(margin)} if launches differ by {words.percent(USUAL_SD)}"
     goals = ["near-metal", *(["its p99"] if found.iterations else []), *([gap] if found.proposed_blocks else [])]
     goal = ", ".join(goals[:-1]) + "," * (len(goals) > 2) + " and " * (len(goals) > 1) + goals[-1]
     wanted = found.proposed_blocks or found.blocks_for_mode
@@ -142,7 +142,7 @@ def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:
     least, most = trials.min_blocks, trials.max_blocks
     if least == most:
         return f"{least} blocks: about {format_wait(longest_ns)}"
-    quiet = "" if trials.floor is None else f" and no noise floor is above {words.percent(trials.floor)}"
+    quiet = "" if trials.floor is None else f" and no noise floor is above {words.limit(trials.floor)}"
     took = f"about {format_wait(shortest_ns)} to {format_wait(longest_ns)}"
     return f"{least} to {most} blocks, stopping as soon as every comparison is decided{quiet}: {took}"
 

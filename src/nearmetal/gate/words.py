@@ -16,7 +16,7 @@ def verdict(gate: Gate) -> str:
     """Return the finding in one line."""
     return (
         f"{gate.verdict} ({tally(gate)}; "
-        f"margin {words.percent(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
+        f"margin {words.limit(gate.margin)}, {gate.metric} of each launch, exit code {int(gate.exit_code)})"
     )
 
 
@@ -79,7 +79,7 @@ def others(gate: Gate) -> str:
     for metric, count in found.items():
         margin = gate.tail_margin if metric is Metric.P99 else gate.margin
         of = f", of {counted(len(gate.judged), 'cell')}" if count < len(gate.judged) else ""
-        sentences.append(f"By {metric}, margin {words.percent(margin)}: {_counts(gate, metric)}{of}.")
+        sentences.append(f"By {metric}, margin {words.limit(margin)}: {_counts(gate, metric)}{of}.")
     if found and Metric.MEDIAN not in found:
         sentences.append("By median: no cell has one in both runs.")
     if found and Metric.P99 not in found:

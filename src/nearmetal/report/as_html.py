@@ -132,7 +132,7 @@ def _lead(view: View) -> Markup:
             parts.append(f": {', '.join(paths)}")
     if not parts:
         return together(f"The study has no path to compare with {view.baseline}.")
-    margin = words.percent(view.criteria.margin)
+    margin = words.limit(view.criteria.margin)
     return together(f"Against {view.baseline}, where {margin} still counts as equal, ", *parts, ".")
 
 

@@ -8,7 +8,7 @@ from nearmetal.fabric.against import Against, NodeRatio, paired_by
 from nearmetal.fabric.detect import ALPHA, RetestedSuspect
 from nearmetal.fabric.survey import METRICS, FabricMetric, Survey, aggregated, sentence, slowness, table_of
 from nearmetal.fabric.unseen import beyond_the_margin, unseen
-from nearmetal.report.words import percent
+from nearmetal.report.words import limit
 from nearmetal.stats.interval import FloatArray
 from nearmetal.units import as_percent, counted, rounded, wrapped
 
@@ -82,15 +82,15 @@ def verdict_sentence(of: Survey) -> str:
     """Return the answer in one sentence."""
     if of.named:
         count = "1 thing stands" if len(of.named) == 1 else f"{len(of.named)} things stand"
-        return f"{count} out by more than {percent(of.margin)}, confirmed by re-tests:"
+        return f"{count} out by more than {limit(of.margin)}, confirmed by re-tests:"
     if not of.complete:
         return "Nothing can be named: the suspects were not measured again."
     if not of.screened.fits and of.rate is None:
         return f"No bandwidth was measured, so no direction of a pair can be named; {few_sentence(of)}."
     if not of.screened.fits:
-        return f"No direction of a pair is slower by more than {percent(of.margin)}; {few_sentence(of)}."
+        return f"No direction of a pair is slower by more than {limit(of.margin)}; {few_sentence(of)}."
     # Limits beyond the margin are told apart: a sentence of `unseen` has them.
-    return "No node or link stands out" + ("." if beyond_the_margin(of) else f" by more than {percent(of.margin)}.")
+    return "No node or link stands out" + ("." if beyond_the_margin(of) else f" by more than {limit(of.margin)}.")
 
 
 def few_sentence(of: Survey) -> str:

@@ -48,15 +48,11 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
         columns["p99 of iterations"] = [_p99(row) for row in rows]
     asked = next((row.loss.at_most for row in rows if row.loss), None)
     if asked is not None:
-        columns[_within(asked)] = [as_percent(row.loss.probability) if row.loss else "-" for row in rows]
+        sure = [as_percent(row.loss.probability) if row.loss else "-" for row in rows]
+        columns[f"within {words.limit(asked)}"] = sure
     if whole:
         columns["validated cases"] = [f"{row.validated['cases']} ({row.validated['class']})" for row in rows]
     return Table(title, tuple(columns), tuple(zip(*columns.values(), strict=True)), _QUANTILES if whole else "")
-
-
-def _within(loss: float) -> str:
-    """Return the limit as it was asked for, without rounding."""
-    return f"within {100 * loss:g} %"
 
 
 def _ratio(row: PredictedJson) -> str:
@@ -287,7 +283,7 @@ def decision(
 ) -> str:
     """Return the sentence that answers `--decide`."""
     chosen = cheapest(rows, order, settings)
-    asked = f"{_within(loss)} of {bare.name}"
+    asked = f"within {words.limit(loss)} of {bare.name}"
     if chosen.named == bare:
         return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
     return f"{chosen.named.name} is the cheapest that stays {asked}, with {as_percent(chosen.chance)} probability."

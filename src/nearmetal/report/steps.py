@@ -7,7 +7,7 @@ from itertools import chain
 from scipy import special
 
 from nearmetal.report.tables import Table
-from nearmetal.report.words import cell_title, decimals, percent
+from nearmetal.report.words import cell_title, decimals, limit, percent
 from nearmetal.results.causes import launch_modes
 from nearmetal.results.comparisons import slower_beside
 from nearmetal.results.records import Cell, PathCell, View, wholes_and_parts
@@ -178,14 +178,14 @@ def _gain(setting: str, path: str, workload: str, reference: str, found: list[Ce
     """Return what a setting gains; what is not shown may be anything, so its estimates are no part of the range."""
     start, but = f"{setting} against {reference}, {workload} over {path}:", but_slower(found)
     if all(one.headline.finding is Finding.WITHIN for one in found):
-        return f"{start} shown to differ by less than {percent(found[0].criteria.margin)}{but}."
+        return f"{start} shown to differ by less than {limit(found[0].criteria.margin)}{but}."
     speeds = sorted(
         1.0 / one.cost(HEADLINE) for one in found if one.headline.finding not in {Finding.UNDECIDED, Finding.WITHIN}
     )
     if not speeds:
         undecided = sum(one.headline.finding is Finding.UNDECIDED for one in found)
         if undecided < len(found):
-            rest = f"shown to differ by less than {percent(found[0].criteria.margin)} in the rest"
+            rest = f"shown to differ by less than {limit(found[0].criteria.margin)} in the rest"
             return f"{start} undecided in {undecided} of {len(found)} cells, {rest}{but}."
         return f"{start} undecided in {counted(len(found), 'cell')}{but}."
     ends = " to ".join(dict.fromkeys(f"{speed:.{decimals(speed, 3)}f}" for speed in (speeds[0], speeds[-1])))

@@ -101,6 +101,11 @@ def percent(share: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
 
 
+def limit(share: float) -> str:
+    """Return what was asked for, such as a margin, as a percentage: never rounded."""
+    return f"{100 * share:.10g} %"
+
+
 def moment(utc: str, *, seconds: bool = False) -> str:
     """Return a recorded time, to the minute or to the second, as people write it."""
     return f"{utc[: 19 if seconds else 16].replace('T', ' ')} UTC"
@@ -343,7 +348,7 @@ def method_sentence(view: View) -> str:
     return (
         f"Ratios are path / {view.baseline}{twice}, of each launch's mean ({trimmed}), median and p99: "
         f"{over}. "
-        f"near-metal: mean and median within {percent(asked.margin)} and p99 within {percent(asked.tail_margin)}, each "
+        f"near-metal: mean and median within {limit(asked.margin)} and p99 within {limit(asked.tail_margin)}, each "
         f"shown (TOST), over at least {asked.least_launches} launches. slower, faster: the mean beyond the margin. "
         "differs: not equal, but not shown to be beyond the margin. Holm-corrected over all sizes, operations and "
         "settings of a path."

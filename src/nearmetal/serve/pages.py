@@ -258,7 +258,7 @@ def _two_runs(
 def _finding(gate: Gate) -> list[str]:
     """Return the finding in one sentence."""
     return [
-        f"Against {many.name(gate.base)}, where {words.percent(gate.margin)} more still counts as equal, "
+        f"Against {many.name(gate.base)}, where {words.limit(gate.margin)} more still counts as equal, "
         f"{many.name(gate.run)} is ",
         element("span", str(gate.verdict), class_=f"verdict {_COLOURS[gate.verdict]}"),
         f": of {counted(len(gate.judged), 'cell')}, by {gate.metric}, {gate_words.tally(gate)}.",
@@ -293,7 +293,7 @@ def compare_many(base_name: str, gates: Sequence[Gate], left_out: Mapping[str, s
     else:
         cells = element("p", f"Cells of at most {many.MOST_IN_CELLS} runs are shown in one table.", class_="note")
     margins = sorted(gate.margin for gate in ranked)  # each that of its study
-    equal = " to ".join(dict.fromkeys(words.percent(margins[end]) for end in (0, -1)))
+    equal = " to ".join(dict.fromkeys(words.limit(margins[end]) for end in (0, -1)))
     stand: list[str] = [f"Against {base_name}, where {equal} more still counts as equal: "]
     for number, (standing, which) in enumerate(many.standings(ranked)):
         stand += [
