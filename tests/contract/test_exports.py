@@ -79,6 +79,14 @@ def test_writes_are_in_an_order_that_drivers_accept(to: str) -> None:
     assert text[2].index("adaptive-rx off") < text[2].index("rx-frames 1") < text[2].index("rx-usecs 0")
 
 
+@pytest.mark.parametrize("to", ["ethtool", "udev", "ansible", "slurm"])
+def test_values_of_one_queue_follow_those_of_all(to: str) -> None:
+    """Written for all queues last, 0 became that of the queue with a value of its own."""
+    wanted = {"nic.rx-usecs.queue0": "50", "nic.rx-usecs": "0"}
+    text = next(iter(export(Profile("p", "latency-bound", ("v0",), wanted), to).files.values())).replace('", "', " ")
+    assert text.index("-C v0 rx-usecs 0") < text.rindex("--coalesce rx-usecs 50")
+
+
 @pytest.mark.parametrize("to", ["systemd-link", "networkmanager", "tuned", "udev"])
 def test_settings_that_a_driver_resets_beside_the_profile_are_reported(to: str) -> None:
     def text(setting: dict[str, str]) -> str:

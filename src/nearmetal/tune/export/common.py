@@ -113,10 +113,11 @@ def steps(profile: Profile) -> tuple[list[tuple[str, str, Step]], dict[str, str]
 def _in_stage_order(profile: Profile) -> Iterator[tuple[str, str]]:
     """Yield the knobs as `apply` orders them, as far as that can be told without the machine.
 
-    What some driver resets comes after what resets it, and zeros last in a stage: usecs 0 is refused while frames is 0.
+    What some driver resets comes after what resets it, what is said of one queue after what is said of all, and zeros
+    last among these: usecs 0 is refused while frames is 0.
     """
     pairs = [(name, value) for name, value in profile.setting.items() if not _of_mpi(name)]
-    return iter(sorted(pairs, key=lambda pair: (_stage(pair[0]), pair[1] == "0")))
+    return iter(sorted(pairs, key=lambda pair: (_stage(pair[0]), drivers.queue_of(pair[0]), pair[1] == "0")))
 
 
 def _stage(name: str) -> int:
