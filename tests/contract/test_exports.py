@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -279,15 +280,35 @@ def in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Fin
     return process.run([*wrapped, inner, script, folder, str(source), *argv], timeout_s=600)
 
 
-def test_udev_reads_the_link_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("setting", "refused"),
+    [
+        (PROFILE.setting, None),
+        ({"nic.channels-rx": "0", "nic.channels-combined": "4"}, ("nic.channels-rx", "RxChannels")),
+        *(
+            ({"nic.sample-interval": value, "nic.rx-usecs": "0"}, ("nic.sample-interval", "CoalescePacketRateSample"))
+            for value in ("0", "4295")
+        ),
+        ({"nic.sample-interval": "4294", "nic.channels-tx": "1"}, None),
+    ],
+)
+def test_udev_takes_every_line_of_the_link_file(
+    tmp_path: Path, setting: dict[str, str], refused: tuple[str, str] | None
+) -> None:
+    """It passed over `RxChannels=0`, as `Invalid`, and set the rest."""
     udevadm = need("udevadm")
-    _write(tmp_path, "systemd-link")
+    profile = replace(PROFILE, setting=setting)
+    left_out = export(profile, "systemd-link").left_out
+    _write(tmp_path, "systemd-link", profile)
     argv = [udevadm, "test-builtin", "net_setup_link", "/sys/class/net/v0"]
     read = in_a_private_tree("/run/systemd/network", tmp_path, argv)
     output = read.text + read.stderr.decode()
     assert "10-nearmetal-v0.link" in output, output
-    for complaint in ("Unknown key", "Unknown section", "Failed to parse"):
+    for complaint in ("Unknown key", "Unknown section", "Failed to parse", "ignoring: 0", "Too large", "Invalid"):
         assert complaint not in output, output
+    if refused:
+        knob, key = refused
+        assert left_out[knob].startswith(f"systemd.link takes no {setting[knob]} for {key}"), left_out
 
 
 def test_udev_reads_the_rule(tmp_path: Path) -> None:

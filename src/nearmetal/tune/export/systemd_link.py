@@ -37,6 +37,8 @@ def _names() -> Iterator[tuple[str, str, str]]:
 
 _WORDS = {"on": "yes", "off": "no"}
 KEYS = {f"nic.{knob}": (key, suffix) for knob, key, suffix in _names()}
+_MOST_INTERVAL_S = 4294
+"""It keeps microseconds in 32 bits."""
 
 # A file that matches replaces the distribution's default (99-default.link), so what that sets must be repeated: without
 # the last line a VF that has no address of its own gets another one at each boot.
@@ -48,10 +50,11 @@ MACAddressPolicy=persistent
 
 def export(profile: Profile) -> Exported:
     """Return `10-nearmetal-INTERFACE.link` for every interface."""
+    refused = {knob for knob, value in profile.setting.items() if _ignored(knob, value)}
     written = {
         KEYS[knob][0]: f"{_WORDS.get(value, value)}{KEYS[knob][1]}"
         for knob, value in profile.setting.items()
-        if knob in KEYS
+        if knob in KEYS and knob not in refused
     }
     if tso := written.get(_TSO):
         written[_TSO6] = tso
@@ -63,4 +66,13 @@ def export(profile: Profile) -> Exported:
         if lines
     }
     where = "/etc/systemd/network; then `udevadm control --reload` and `udevadm trigger --action=move` or a reboot"
-    return Exported(files, where, left_out(profile, KEYS, "systemd.link has no key for it"))
+    missed = left_out(profile, KEYS, "systemd.link has no key for it")
+    missed |= {knob: f"systemd.link takes no {profile.setting[knob]} for {KEYS[knob][0]}" for knob in sorted(refused)}
+    return Exported(files, where, missed)
+
+
+def _ignored(knob: str, value: str) -> bool:
+    """Return whether systemd passes over the line (config_parse_ring_buffer_or_channel, config_parse_coalesce_sec)."""
+    if knob == "nic.sample-interval":
+        return not 0 < int(value) <= _MOST_INTERVAL_S
+    return knob.startswith("nic.channels-") and value == "0"
