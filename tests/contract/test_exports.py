@@ -321,6 +321,16 @@ def test_udev_reads_the_rule(tmp_path: Path) -> None:
     assert "ethtool -C v0 rx-usecs 0" in output
 
 
+def test_udev_sets_the_largest_packet_of_ipv6_after_the_frames(tmp_path: Path) -> None:
+    """The export failed with an IndexError; the kernel resets the former with the latter."""
+    udevadm = need("udevadm")
+    _write(tmp_path, "udev", replace(PROFILE, setting={"nic.ipv6-mtu": "1300", "nic.mtu": "1400"}))
+    read = in_a_private_tree("/run/udev/rules.d", tmp_path, [udevadm, "test", "--action=add", "/sys/class/net/v0"])
+    output = read.text + read.stderr.decode()
+    frames, packets = "run: '/usr/sbin/ip link set dev v0 mtu 1400'", "echo 1300 > /proc/sys/net/ipv6/conf/v0/mtu"
+    assert output.index(frames) < output.index(packets, output.index(frames)), output
+
+
 def test_module_file_is_valid_tcl(tmp_path: Path) -> None:
     tclsh = need("tclsh")
     (place,) = _write(tmp_path, "module")

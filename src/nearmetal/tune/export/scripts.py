@@ -220,6 +220,8 @@ def _assignment(step: Step, interface: str) -> str:
     prefix = f"/sys/class/net/{interface}/"
     if step.access.path.startswith(prefix):
         return f'ATTR{{{step.access.path.removeprefix(prefix)}}}="{step.value}"'
+    if step.access.path:  # after the programs above it, as an assignment of SYSCTL would not be
+        return f"RUN+=\"/bin/sh -c 'echo {step.value} > {step.access.path}'\""
     argv = step.access.change_argv(step.value)
     return f'RUN+="{" ".join((_PROGRAMS.get(argv[0], argv[0]), *argv[1:]))}"'
 
