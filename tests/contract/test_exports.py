@@ -241,6 +241,18 @@ def test_tuned_loads_the_profile(tmp_path: Path) -> None:
     assert "net.ipv4.tcp_autocorking" in read.text
 
 
+def test_tuned_finds_every_sysctl(tmp_path: Path) -> None:
+    """It looked for `net.ipv6.conf.v0.10.mtu` below an interface v0, and logged that this does not exist."""
+    profile = Profile("p", "any", ("v0", "v0.10"), {"nic.ipv6-mtu": "1300", "host.tcp_rmem": "4096 131072 6291456"})
+    made = export(profile, "tuned")
+    assert made.left_out == {"nic.ipv6-mtu": "tuned takes the dot of v0.10 for a slash"}
+    (place,) = _write(tmp_path, "tuned", profile)
+    names = re.findall(r"^(net\.\S+)=", place.read_text(), re.MULTILINE)
+    check = "import sys\nfrom tuned.plugins.plugin_sysctl import _get_sysctl_path as p\nprint(*map(p, sys.argv[1:]))\n"
+    read = process.run([tuned_python(), "-c", check, *names], timeout_s=600)
+    assert read.text.split() == ["/proc/sys/net/ipv6/conf/v0/mtu", "/proc/sys/net/ipv4/tcp_rmem"], read.complaint()
+
+
 def test_ansible_checks_the_play(tmp_path: Path) -> None:
     playbook = need("ansible-playbook")
     (place,) = _write(tmp_path, "ansible")

@@ -1,6 +1,7 @@
 """A profile of tuned: a directory with `tuned.conf`."""
 
 from nearmetal.knobs import coalesce, nic
+from nearmetal.knobs.knob import Step
 from nearmetal.tune.export.common import Exported, banner, caution, steps
 from nearmetal.tune.profile import Profile
 
@@ -32,7 +33,12 @@ def export(profile: Profile) -> Exported:
     sections = [f"[main]\nsummary=nearmetal {profile.name}, for {profile.workload_class} workloads\n"]
     if net and profile.interfaces:
         sections.append(f"[net]\ndevices={','.join(profile.interfaces)}\n" + "\n".join(net) + "\n")
-    files = {step.access.path: step.value for name, _, step in found if step.access.path and name not in _SINGLE}
+    dotted = {name: f"tuned takes the dot of {one} for a slash" for name, one, step in found if _has_dot(step)}
+    files = {
+        step.access.path: step.value
+        for name, _, step in found
+        if step.access.path and name not in _SINGLE and not _has_dot(step)
+    }
     sysctls = [f"{path.removeprefix(_PROC_SYS).replace('/', '.')}={v}" for path, v in files.items() if _is_sysctl(path)]
     if sysctls:
         sections.append("[sysctl]\n" + "\n".join(sysctls) + "\n")
@@ -46,8 +52,13 @@ def export(profile: Profile) -> Exported:
     text = banner(profile) + caution(profile) + "\n".join(sections)
     expressed = {k for names in _LISTS.values() for k in names} | _SINGLE.keys()
     commands = {name for name, _, step in found if not step.access.path} - expressed
-    missed |= dict.fromkeys(sorted(commands), "tuned has no option for it")
+    missed |= dict.fromkeys(sorted(commands), "tuned has no option for it") | dotted
     return Exported({f"nearmetal-{profile.name}/tuned.conf": text} if len(sections) > 1 else {}, where, missed)
+
+
+def _has_dot(step: Step) -> bool:
+    """Return whether tuned would look for a setting elsewhere (plugin_sysctl.py, _get_sysctl_path)."""
+    return _is_sysctl(step.access.path) and "." in step.access.path
 
 
 def _is_sysctl(path: str) -> bool:
