@@ -264,22 +264,46 @@ def test_ansible_checks_the_play(tmp_path: Path) -> None:
     assert "unreachable=0    failed=0" in checked.text
 
 
-@pytest.mark.netns
-def test_a_play_is_idempotent(tmp_path: Path) -> None:
+def played(place: Path, before: str, after: str, times: int = 1) -> process.Finished:
+    """Play a profile in a namespace with v0, a veth, between commands of a shell."""
     playbook = need("ansible-playbook")
     if os.geteuid() != 0 or not shutil.which("ethtool"):
         pytest.skip("needs root and ethtool")
+    home = str(place.parent)
+    env = {**os.environ, "ANSIBLE_HOME": home, "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
+    words = f"ansible_become=false ansible_python_interpreter={sys.executable}"
+    once = '"$@"; ' * times
+    script = f"mount -t sysfs sysfs /sys; ip link add v0 type veth peer name v1\n{before}\n{once}\n{after}"
+    play = [playbook, "--connection", "local", "--inventory", "localhost,", "--extra-vars", words, str(place)]
+    return process.run(["unshare", "--mount", "--net", "--", "sh", "-c", script, "x", *play], timeout_s=600, env=env)
+
+
+def recap(ran: process.Finished) -> list[tuple[str, str, str]]:
+    """Return how many tasks of each play went well, changed something and failed."""
+    return re.findall(r"ok=(\d) +changed=(\d) .* failed=(\d)", ran.text)
+
+
+@pytest.mark.netns
+def test_a_play_is_idempotent(tmp_path: Path) -> None:
     setting = {"nic.mtu": "1400", "nic.gro": "on", "host.tcp_rmem": "4096 131072 6291456"}
     (place,) = _write(tmp_path, "ansible", Profile("job", "any", ("v0",), setting))
-    env = {**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_LOCALHOST_WARNING": "0", "LC_ALL": "C.UTF-8"}
-    words = f"ansible_become=false ansible_python_interpreter={sys.executable}"
-    script = """mount -t sysfs sysfs /sys; ip link add v0 type veth peer name v1
-echo 4096 131072 5000 > /proc/sys/net/ipv4/tcp_rmem
-"$@"; "$@"; cat /sys/class/net/v0/mtu /proc/sys/net/ipv4/tcp_rmem"""
-    play = [playbook, "--connection", "local", "--inventory", "localhost,", "--extra-vars", words, str(place)]
-    ran = process.run(["unshare", "--mount", "--net", "--", "sh", "-c", script, "x", *play], timeout_s=600, env=env)
-    assert re.findall(r"ok=(\d) +changed=(\d) .* failed=(\d)", ran.text) == [("3", "3", "0"), ("3", "0", "0")], ran.text
+    before = "echo 4096 131072 5000 > /proc/sys/net/ipv4/tcp_rmem"
+    ran = played(place, before, "cat /sys/class/net/v0/mtu /proc/sys/net/ipv4/tcp_rmem", times=2)
+    assert recap(ran) == [("3", "3", "0"), ("3", "0", "0")], ran.text
     assert "1400\n4096\t131072\t6291456" in ran.text, ran.complaint()
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("knob", "value", "before"),
+    [("nic.sg", "off", "true"), ("nic.tso", "on", "ethtool -K v0 tx-tcp-mangleid-segmentation off")],
+)
+def test_a_play_sets_every_feature_of_a_word_and_says_so(tmp_path: Path, knob: str, value: str, before: str) -> None:
+    """It left the others as they were where one made the word read on, and took what ethtool prints for no change."""
+    (place,) = _write(tmp_path, "ansible", Profile("job", "any", ("v0",), {knob: value}))
+    ran = played(place, before, "ethtool -k v0", times=2)
+    assert recap(ran) == [("1", "1", "0"), ("1", "0", "0")], ran.text + ran.complaint()
+    assert ("tx-tcp-mangleid-segmentation: on" in ran.text) == (value == "on")
 
 
 def in_a_private_tree(folder: str, source: Path, argv: list[str]) -> process.Finished:

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from nearmetal.knobs.access import NOT_LISTED
+from nearmetal.knobs.access import NOT_LISTED, Access
 from nearmetal.knobs.coalesce import OF_A_QUEUE
 from nearmetal.knobs.cpu import MIN_FREE
 from nearmetal.knobs.knob import Step
 from nearmetal.knobs.lasting import script_of_losses
-from nearmetal.knobs.nic import MTU
+from nearmetal.knobs.nic import MTU, OFFLOADS, PARTS
 from nearmetal.knobs.undo import VALUE_OF_FUNCTION
 from nearmetal.tune.export.common import Exported, access_of, banner, caution, disturbed, disturbed_knobs, resets, steps
 from nearmetal.tune.profile import Profile
@@ -231,7 +231,7 @@ def _assignment(step: Step, interface: str) -> str:
 # Writes only when the value differs, and reports whether that changed it, so that the play is idempotent and honest
 # about changes. Older versions of ethtool end with status 80 when there was nothing to change.
 _IF_IT_DIFFERS = """{value_of}was=$({now})
-[ "$was" = {value} ] || {{ {change} || [ $? -eq 80 ]; }} || exit 1
+[ "$was" = {value} ] || {{ {change} || [ $? -eq 80 ]; }} >&2 || exit 1
 [ "$was" = "$({now})" ] || echo changed
 """
 
@@ -248,7 +248,7 @@ def ansible(profile: Profile) -> Exported:
 
 def _task(profile: Profile, name: str, interface: str, step: Step) -> str:
     title = " ".join(part for part in (name, interface, "to", step.value) if part)
-    value, now = shlex.quote(step.value), step.access.script_reads()
+    value, now = shlex.quote(step.value), _shown_by(name, interface, step).script_reads()
     change = step.access.script_sets(value)
     save, keep = _kept(profile, [name], [interface])
     script = _IF_IT_DIFFERS.format(value_of=VALUE_OF_FUNCTION + save, now=now, value=value, change=change) + keep
@@ -258,3 +258,9 @@ def _task(profile: Profile, name: str, interface: str, step: Step) -> str:
         f"        argv: {json.dumps(['sh', '-c', script])}\n"
         "      register: result\n      changed_when: \"result.stdout == 'changed'\"\n"
     )
+
+
+def _shown_by(name: str, interface: str, step: Step) -> Access:
+    """Return what shows all that a write sets: of a word for features, which reads on with some of them, each."""
+    parts = f"{name}{PARTS}"
+    return access_of(parts, interface) if parts in {knob.name for knob in OFFLOADS} else step.access
