@@ -34,7 +34,7 @@ from nearmetal.hosts.host import Site
 from nearmetal.knobs import rollback, session
 from nearmetal.knobs.folder import host_lock, journal_folder, open_journals, survey
 from nearmetal.knobs.hold import hold
-from nearmetal.knobs.journal import read_state
+from nearmetal.knobs.journal import EndState, read_state
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 from nearmetal.knobs.rollback import UnfinishedError
@@ -726,15 +726,19 @@ def test_a_machine_that_does_not_answer_keeps_no_other_of_its_name_from_being_ro
     assert len(open_journals(state, "m0")) == 1
 
 
+@pytest.mark.parametrize("end", [None, EndState.QUARANTINED])
 def test_pods_that_a_killed_trial_left_changed_are_rolled_back(
-    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, state: Path, capsys: pytest.CaptureFixture[str], end: EndState | None
 ) -> None:
+    """Where a value had been stuck, `rollback` named no pod, and with the name of one looked for it over ssh."""
     with far_machines.pods(tmp_path) as host:
         for shell in itertools.islice(host.shells(), 1):
             intended = plan(shell, {"nic.mtu": 1400}, [Target("", "eth0")], allow_management=True)
             state.mkdir(mode=0o700, parents=True)
             begun = session.begin(shell, intended, state)
             begun.apply()
+            if end:
+                begun.journal.append({"kind": "end", "state": end, "left": []})
             begun.journal.close()
             assert run(["rollback"]) == 0
             printed = capsys.readouterr().err.partition("check with: nearmetal ")[2].strip()

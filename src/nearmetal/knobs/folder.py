@@ -63,13 +63,12 @@ class JournalFolder:
 
     def far_machines(self) -> dict[str, str]:
         """Return the far machines that journals of trials still wait for, each with the command that rolls it back."""
-        waiting = [(state, name) for _, state in self.journals if state.end is None for name in state.waiting]
-        return {name: state.rolled_back_by(name) for state, name in sorted(waiting, key=lambda one: one[1])}
+        waiting = [(name, state) for _, name, state in self.waiting() if name]
+        return {name: state.rolled_back_by(name) for name, state in sorted(waiting, key=lambda one: one[0])}
 
     def ways_to(self, machine: str) -> list[Way]:
         """Return how trials that wait for a far machine of this name reached it; two may have meant different ones."""
-        waiting = [state for _, state in self.journals if state.end is None and machine in state.waiting]
-        found = [state.ways[machine] for state in waiting if machine in state.ways]
+        found = [state.ways[name] for _, name, state in self.waiting() if name == machine and name in state.ways]
         return [way for number, way in enumerate(found) if way not in found[:number]]
 
 
