@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from knob_machine import KnobMachine
 from nearmetal.errors import TrialError
-from nearmetal.knobs.effect import Agreement, Observed, judge, judge_launch, moderated, observe, verified
+from nearmetal.knobs.effect import (
+    Agreement,
+    Observed,
+    Tally,
+    judge,
+    judge_launch,
+    moderated,
+    observe,
+    tally,
+    verified,
+)
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.plan import plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from nearmetal.hosts.host import Shell
+    from nearmetal.process import Finished
 
 ETH1 = Target("", "eth1")
 SECOND_NS = 1_000_000_000
@@ -133,11 +147,9 @@ def test_a_launch_can_show_too_many_interrupts_but_never_too_few(
     )
     intended = plan(machine, {"nic.adaptive-rx": "off", "nic.rx-usecs": 50, "nic.rx-frames": 0}, [ETH1])
     (one,) = moderated(machine, intended)
-    assert (one.usecs, one.frames, one.vectors) == (50, 0, frozenset({"31", "7"}))
-    counted = {"link..eth1.rx_packets": 90_000, "irq.9.acpi": 7} | (
-        {"irq.31.eth1-rx": interrupts} if interrupts else {}
-    )
-    assert judge_launch(one, counted, SECOND_NS).agreement is agreement
+    assert (one.usecs, one.frames) == (50, 0)
+    after = Tally(90_000, {"31": 1000 + interrupts, "7": 5})
+    assert judge_launch(one, Tally(0, {"31": 1000, "7": 5}), after, SECOND_NS).agreement is agreement
 
 
 @pytest.mark.parametrize(
@@ -158,8 +170,7 @@ def test_what_a_setting_leaves_alone_is_judged_as_it_is(
     files = {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"}
     machine = KnobMachine.make(tmp_path, {"eth1": {"adaptive-rx": "off", **nic}}, files)
     (one,) = moderated(machine, plan(machine, {"nic.rx-usecs": 50}, [ETH1]))
-    counted = {"link..eth1.rx_packets": 90_000, "irq.31.eth1-rx": 60_000}
-    made = judge_launch(one, counted, SECOND_NS)
+    made = judge_launch(one, Tally(0, {}), Tally(90_000, {"31": 60_000}), SECOND_NS)
     assert made.agreement == agreement, made.reason
 
 
@@ -178,13 +189,54 @@ def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
 
 
 def test_without_a_timer_a_launch_shows_nothing_and_sending_does_not_count(tmp_path: Path) -> None:
-    machine = KnobMachine.make(
-        tmp_path,
-        {"eth1": {}},
-        {f"/sys/class/net/eth1/device/msi_irqs/{number}": "msix\n" for number in (31, 32)},
-    )
-    counted = {"link..eth1.rx_packets": 93, "irq.31.eth1-rx-0": 254, "irq.32.eth1-tx-0": 90_000}
+    vectors = {f"/sys/class/net/eth1/device/msi_irqs/{number}": "msix\n" for number in (31, 32)}
+    files = {"/sys/class/net/eth1/statistics/rx_packets": "93\n", "/proc/interrupts": INTERRUPTS % (254, 90_000)}
+    machine = KnobMachine.make(tmp_path, {"eth1": {}}, {**vectors, **files})
     for usecs in (0, 50):
         wanted = {"nic.adaptive-rx": "off", "nic.rx-usecs": usecs, "nic.rx-frames": 1}
         (one,) = moderated(machine, plan(machine, wanted, [ETH1]))
-        assert judge_launch(one, counted, SECOND_NS).agreement == "silent"
+        assert judge_launch(one, Tally(0, {}), tally(machine, ETH1), SECOND_NS).agreement == "silent"
+
+
+INTERRUPTS = " 31: %d eth1-rx-0\n 32: %d eth1-tx-0\n"
+
+
+class _Alike:
+    """Two machines alike, as nodes n0 and n1 of one shell: their NICs have interrupts of the same numbers."""
+
+    machines = ("n0", "n1")
+
+    def __init__(self, folder: Path) -> None:
+        files = {
+            **{f"/sys/class/net/eth1/device/msi_irqs/{number}": "msix\n" for number in (31, 32)},
+            "/sys/class/net/eth1/statistics/rx_packets": "0\n",
+            "/proc/interrupts": INTERRUPTS % (0, 0),
+        }
+        nic = {"adaptive-rx": "off", "rx-frames": "0", "tx-usecs": "50", "tx-frames": "0"}
+        for name in self.machines:
+            (folder / name).mkdir()
+        self.of = {name: KnobMachine.make(folder / name, {"eth1": nic}, files) for name in self.machines}
+
+    def run(self, argv: Sequence[str], *, node: str = "", **options: Any) -> Finished:
+        return self.of[node].run(argv, **options)
+
+    def read(self, path: str, *, node: str = "") -> bytes:
+        return self.of[node].read(path)
+
+
+def test_interrupts_of_another_machine_are_not_counted(tmp_path: Path) -> None:
+    """Those of all machines were added up by their numbers, so that two NICs that kept 50 us seemed to break it."""
+    both = cast("Shell", alike := _Alike(tmp_path))
+    ends = [Target(name, "eth1") for name in alike.machines]
+    intended = plan(both, {"nic.rx-usecs": 50}, ends)
+    before = [tally(both, end) for end in ends]
+    for machine, rate in zip(alike.of.values(), (19_500, 8_000), strict=True):
+        machine.write("/sys/class/net/eth1/statistics/rx_packets", b"100000\n")
+        machine.write("/proc/interrupts", (INTERRUPTS % (rate, 90_000)).encode())
+    seen = [
+        judge_launch(one, was, tally(both, one.target), SECOND_NS)
+        for one, was in zip(moderated(both, intended), before, strict=True)
+    ]
+    assert [one.agreement for one in seen] == ["agrees", "silent"]
+    assert seen[0].reason.startswith("19500 interrupts/s and vector under 100000 packets/s")
+    assert seen[1].reason.startswith("8000 interrupts/s and vector under 100000 packets/s")

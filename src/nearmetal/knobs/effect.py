@@ -46,6 +46,14 @@ Agreement = Literal["agrees", "contradicts", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """What an interface has counted so far: received packets, and the interrupts of each vector that receives."""
+
+    packets: int
+    interrupts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """What a device did under load: received packets and interrupts over a time, on how many vectors."""
 
@@ -106,14 +114,17 @@ def _allowed(usecs: int, frames: int, load: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Moderated:
-    """An interface whose moderation was set, and the numbers of its interrupts."""
+    """An interface whose moderation was set, and which has interrupts of its own."""
 
     target: Target
     driver: str
     usecs: int
     frames: int
-    vectors: frozenset[str]
     sending: tuple[int, int] | None = None
+
+    def judge(self, observed: Observed) -> Effect:
+        """Judge it by what was observed."""
+        return judge(observed, driver=self.driver, usecs=self.usecs, frames=self.frames, sending=self.sending)
 
 
 _MODERATION = tuple(f"nic.{name}" for name in ("adaptive-rx", "adaptive-tx", "rx-frames", "tx-usecs", "tx-frames"))
@@ -127,15 +138,14 @@ def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
     driver = {device.target: device.driver for device in plan.devices}
     found = []
     for target, usecs in ((one.target, one.value) for one in plan.placed if one.knob.name == "nic.rx-usecs"):
-        vectors = frozenset(_vectors(shell, target))
-        if not vectors:
+        if not _vectors(shell, target):
             continue
         set_now = {one.knob.name: one.value for one in plan.placed if one.target == target}
         now = {**_present(shell, target, [name for name in _MODERATION if name not in set_now]), **set_now}
         if now.get("nic.adaptive-rx", "off") == "off":
             name = driver.get(str(target), "")
             frames = int(now.get("nic.rx-frames", "0"))
-            found.append(Moderated(target, name, int(usecs), frames, vectors, _sending(name, now)))
+            found.append(Moderated(target, name, int(usecs), frames, _sending(name, now)))
     return found
 
 
@@ -154,18 +164,12 @@ def _sending(driver: str, now: Mapping[str, str]) -> tuple[int, int] | None:
     return int(now["nic.tx-usecs"]), int(now.get("nic.tx-frames", "0"))
 
 
-def judge_launch(one: Moderated, counted: Mapping[str, int], elapsed_ns: int) -> Effect:
-    """Judge moderation by a trial's counters: `irq.NUMBER[.DEVICE]` and `link.NODE.INTERFACE.rx_packets`."""
-    packets = counted.get(f"link.{one.target.node}.{one.target.interface}.rx_packets", 0)
-    fired = [
-        n
-        for name, n in counted.items()
-        if name.startswith("irq.") and name.split(".")[1] in one.vectors and not _SENDS_ONLY.search(name)
-    ]
-    if not fired or not elapsed_ns:
-        return Effect("silent", "none of its interrupts was counted")
-    seen = Observed(packets, sum(fired), elapsed_ns, len(fired))
-    return judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, sending=one.sending)
+def judge_launch(one: Moderated, before: Tally, after: Tally, elapsed_ns: int) -> Effect:
+    """Judge moderation by what its interface counted before and after a launch."""
+    try:
+        return one.judge(between(one.target, before, after, elapsed_ns))
+    except TrialError as error:
+        return Effect("silent", error.message)
 
 
 def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
@@ -176,8 +180,7 @@ def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
     found = {}
     for one in moderated(shell, plan):
         try:
-            seen = observe(shell, one.target, lambda target=one.target: flood(shell, target, address))  # type: ignore[misc]
-            made = judge(seen, driver=one.driver, usecs=one.usecs, frames=one.frames, sending=one.sending)
+            made = one.judge(observe(shell, one.target, lambda target=one.target: flood(shell, target, address)))  # type: ignore[misc]
         except TrialError as error:
             made = Effect("silent", error.message)
         found[f"nic.rx-usecs of {one.target}"] = made
@@ -193,22 +196,30 @@ def flood(shell: Shell, target: Target, address: str) -> None:
 
 
 def observe(shell: Shell, target: Target, load: Callable[[], None]) -> Observed:
-    """Run a load and count what it caused; raise TrialError for devices without interrupts of their own.
-
-    Counted are the vectors that the load used: those that fired at least a tenth as often as the busiest.
-    """
-    before = _counts(shell, target)
+    """Run a load and count what it caused, as `between`."""
+    before = tally(shell, target)
     started_ns = time.monotonic_ns()
     load()
     elapsed_ns = time.monotonic_ns() - started_ns
-    after = _counts(shell, target)
-    fired = [count - before[1].get(vector, 0) for vector, count in after[1].items()]
+    return between(target, before, tally(shell, target), elapsed_ns)
+
+
+def between(target: Target, before: Tally, after: Tally, elapsed_ns: int) -> Observed:
+    """Return what a load caused; raise TrialError for devices without interrupts of their own.
+
+    Counted are the vectors that the load used: those that fired at least a tenth as often as the busiest.
+    """
+    if not any(after.interrupts.values()):
+        raise TrialError(f"{target} has no interrupts of its own, so its moderation cannot be verified")
+    fired = [count - before.interrupts.get(vector, 0) for vector, count in after.interrupts.items()]
     used = [count for count in fired if 0 < max(fired) <= _FEWER * count]
-    return Observed(after[0] - before[0], sum(used), elapsed_ns, max(1, len(used)))
+    if not used or not elapsed_ns:
+        raise TrialError("none of its interrupts was counted")
+    return Observed(after.packets - before.packets, sum(used), elapsed_ns, len(used))
 
 
-def _counts(shell: Shell, target: Target) -> tuple[int, dict[str, int]]:
-    """Return received packets, and the interrupts of each vector that receives."""
+def tally(shell: Shell, target: Target) -> Tally:
+    """Return what an interface has counted, on its own node: machines alike number their interrupts alike."""
     packets = int(shell.read(f"/sys/class/net/{target.interface}/statistics/rx_packets", node=target.node))
     vectors = set(_vectors(shell, target))
     totals: dict[str, int] = {}
@@ -217,9 +228,7 @@ def _counts(shell: Shell, target: Target) -> tuple[int, dict[str, int]]:
         own = number in vectors or re.search(rf"\b{re.escape(target.interface)}\b", rest)
         if own and not _SENDS_ONLY.search(rest.rstrip()):
             totals[number] = sum(int(word) for word in rest.split() if word.isdecimal())
-    if not any(totals.values()):
-        raise TrialError(f"{target} has no interrupts of its own, so its moderation cannot be verified")
-    return packets, totals
+    return Tally(packets, totals)
 
 
 def _vectors(shell: Shell, target: Target) -> list[str]:

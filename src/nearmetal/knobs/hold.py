@@ -16,7 +16,7 @@ from pathlib import Path
 from nearmetal.errors import NearmetalError, TrialError
 from nearmetal.hosts.host import Shell, machines_of
 from nearmetal.knobs import mpi
-from nearmetal.knobs.effect import Moderated, judge_launch, moderated
+from nearmetal.knobs.effect import Moderated, Tally, judge_launch, moderated, tally
 from nearmetal.knobs.folder import expire, host_lock, remove
 from nearmetal.knobs.knob import Target
 from nearmetal.knobs.places import folders_for, lock_of_the_machine, refuse_unfinished_on
@@ -45,17 +45,21 @@ class HeldSetting:
     """
 
     facts: dict[str, Scalar] = field(default_factory=dict)
-    _moderated: list[Moderated] = field(default_factory=list)
+    _moderated: list[tuple[Shell, Moderated]] = field(default_factory=list)
 
-    def effects(self, counted: Mapping[str, int], elapsed_ns: int) -> dict[str, Scalar]:
+    def tallies(self) -> list[Tally]:
+        """Return what the interfaces with moderation that was set have counted so far."""
+        return [tally(shell, one.target) for shell, one in self._moderated]
+
+    def effects(self, before: Sequence[Tally], elapsed_ns: int) -> dict[str, Scalar]:
         """Return what the interrupts of a launch say about moderation that was set, as facts.
 
-        `knob.effect.NAME` says what was seen; a contradiction is `knob.unproven.NAME` as well. `counted` are the
-        trial's counters.
+        `knob.effect.NAME` says what was seen; a contradiction is `knob.unproven.NAME` as well. `before` are the
+        tallies before the launch.
         """
         facts: dict[str, Scalar] = {}
-        for one in self._moderated:
-            seen = judge_launch(one, counted, elapsed_ns)
+        for (_, one), was, now in zip(self._moderated, before, self.tallies(), strict=True):
+            seen = judge_launch(one, was, now, elapsed_ns)
             facts[f"knob.effect.nic.rx-usecs.{one.target}"] = f"{seen.agreement}: {seen.reason}"
             if seen.agreement == "contradicts":
                 facts[f"{KNOB_UNPROVEN}nic.rx-usecs"] = seen.reason
@@ -63,7 +67,7 @@ class HeldSetting:
 
     def add(self, session: Session) -> None:
         """Take a session's facts in."""
-        self._moderated += moderated(session.shell, session.plan)
+        self._moderated += [(session.shell, one) for one in moderated(session.shell, session.plan)]
         self.facts |= session.facts() | {f"{KNOB_WAS}{name}": old for name, old in session.found().items()}
         self.facts |= {f"{KNOB_UNPROVEN}{knob}": reason for knob, reason in session.readback_doubts().items()}
         self.facts |= {f"{KNOB_DISTURBED}{what}": how for what, how in session.disturbed().items()}

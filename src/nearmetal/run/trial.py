@@ -120,8 +120,9 @@ def _stages(shell: Shell, order: Order, standing: StandingPath) -> Iterator[Outc
         facts |= look(shell, endpoints, order.look, machine)
         outcome = replace(outcome, facts=facts, launch_argv=launch.argv)
         yield outcome
+        tallies = held.tallies()
         measured = _measure(shell, order, launch, list(dict.fromkeys(nodes + ends)), strangers)
-        facts |= held.effects(measured.counted, measured.finished.elapsed_ns)
+        facts |= held.effects(tallies, measured.finished.elapsed_ns)
         outcome = replace(
             outcome,
             facts=facts,
