@@ -1,6 +1,7 @@
 """`nearmetal explain RUN`: where one message's time went, from the traced trials of a run."""
 
 import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from nearmetal.units import format_size
 
 _LINES = 40
 """Of a screen, where the output is no terminal's."""
+_SIZE = "message_bytes"
 
 
 @click.command(name="explain")
@@ -38,23 +40,28 @@ def command(
             hint=f"`{command_line('advise', run)}` gives reasons from counters; for the parts of a message, give a "
             "workload `options = { waterfall = true }`, as the study sriov-waterfall does",
         )
-    found = [
-        one
-        for one in traced
-        if (not paths or one.path in paths)
-        and (not settings or one.setting in settings)
-        and (not workload or one.workload == workload)
-        and (not size or one.message_bytes in parse_sizes(size))
-    ]
-    if not found:
-        message = f"{run} has no traced trial of that path, setting, workload and size"
-        raise BadInputError(message, hint=f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}")
+    asked = {"path": paths, "setting": settings, "workload": [workload] * bool(workload)}
+    found = _asked(run, traced, {**asked, _SIZE: parse_sizes(size) if size else ()})
     say_unfinished(unfinished(opened, opened.trials()), Console(stderr=True))
     baseline = opened.study().baseline
     label = opened.info.host_label
     columns, height = shutil.get_terminal_size((80, _LINES))
     text = as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height, columns)
     click.echo(text, nl=False)
+
+
+def _asked(run: Path, traced: Sequence[Waterfall], asked: Mapping[str, Collection[object]]) -> list[Waterfall]:
+    """Return what has the asked values, given by field; raise BadInputError for a value that no traced trial has."""
+    hint = f"those that it has: {', '.join(dict.fromkeys(map(_name, traced)))}"
+    for of, wanted in asked.items():
+        known = {getattr(one, of) for one in traced}
+        if unknown := [str(value) for value in wanted if value not in known]:
+            what = "size" if of == _SIZE else of
+            raise BadInputError(f"{run} has no traced trial of {what} {', '.join(unknown)}", hint=hint)
+    found = [one for one in traced if all(not wanted or getattr(one, of) in wanted for of, wanted in asked.items())]
+    if not found:
+        raise BadInputError(f"{run} has no traced trial of that path, setting, workload and size", hint=hint)
+    return found
 
 
 def _name(one: Waterfall) -> str:

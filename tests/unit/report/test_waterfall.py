@@ -281,8 +281,14 @@ def test_explain_prints_the_waterfall_or_reports_that_there_is_none(run: RunDir)
     assert result.stderr.startswith("NOT FINISHED: it has 1 of at least 5 blocks."), "as other verbs say"
     assert "The longest part of vf, default, " in output
     assert "moderation wait" in output
-    for none in (["--path", "native"], ["--size", "128"], ["--workload", "plain"]):
-        with pytest.raises(BadInputError, match="no traced trial of that path") as refused:
+    for none, unknown in (
+        (["--path", "native"], "path native"),
+        (["--workload", "plain"], "workload plain"),
+        (["--path", "vf", "--path", "native", "--path", "virtio"], "path native, virtio"),
+        (["--setting", "default", "--setting", "tuned"], "setting tuned"),
+        (["--size", "64,128"], "size 128"),
+    ):
+        with pytest.raises(BadInputError, match=rf"no traced trial of {unknown}\n") as refused:
             CliRunner().invoke(command, [str(run.root), *none], catch_exceptions=False)
         assert refused.value.hint == "those that it has: vf with default, traced of 64 B"
 
