@@ -170,6 +170,16 @@ class TestEveryExport:
         assert "0.810" in text
         assert made.where
 
+    def test_names_the_knobs_of_interfaces_of_a_profile_that_names_none(self, to: str) -> None:
+        """They were neither written nor said to be left out beside knobs of the machine."""
+        nowhere = replace(PROFILE, interfaces=())
+        if to in {"systemd-link", "networkmanager", "udev"}:
+            with pytest.raises(BadInputError, match=r"nic\.mtu: the profile names no interface"):
+                export(nowhere, to)
+        else:
+            of_interfaces = {knob for knob in PROFILE.setting if knob.startswith("nic.")}
+            assert of_interfaces <= export(nowhere, to).left_out.keys()
+
     def test_is_deterministic(self, to: str) -> None:
         assert export(PROFILE, to) == export(PROFILE, to)
 
