@@ -121,6 +121,32 @@ def test_a_rollback_needs_an_existing_directory_of_journals(
     assert "there is no journal 1-1.journal in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["rollback", "-o", "user=root"], "--option has no effect on this machine"),
+        (["rollback", "--script", "--force"], "--force has no effect with --script"),
+        (["rollback", "far", "--script", "-o", "user=root"], "--option has no effect with --script"),
+        (["rollback", "--forget", "1-1.journal", "--script"], "--script has no effect with --forget"),
+        (["apply", "PROFILE", "--accept", "-i", "eth1"], "--interface has no effect with --accept"),
+        (["apply", "PROFILE", "--confirm", "60", "--accept"], "--confirm has no effect with --accept"),
+        (["apply", "PROFILE", "--accept", "--allow-management"], "--allow-management has no effect with --accept"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    profile: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    refused: str,
+) -> None:
+    """`rollback -o` went to this machine, and ended well."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert run([str(profile) if word == "PROFILE" else word for word in words]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {refused}\n")
+
+
 def test_apply_reports_that_it_could_verify_nothing(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'nm apply "$1" --verify 10.9.9.9 --confirm 1 < /dev/null', str(profile))
     assert b"warning: --verify has verified nothing" in ran.stderr, ran.complaint()

@@ -15,7 +15,7 @@ import click
 
 from nearmetal.cli.reach import open_shell, refuse_unknown_interfaces
 from nearmetal.cli.rollback import settle
-from nearmetal.cli.values import PATH
+from nearmetal.cli.values import PATH, refuse_beside
 from nearmetal.errors import BadInputError, ExitCode, TrialError
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs import mpi, places, waiting
@@ -92,6 +92,7 @@ def command(
     folder = places.folder_of(host)
     call = waiting.ConfirmationPoint(folder, wanted.name)
     if accept:
+        refuse_beside("--accept", "accept", "host")
         call.accept(host)
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)

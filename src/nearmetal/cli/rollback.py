@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from nearmetal.cli.reach import open_as_before, open_shell
-from nearmetal.cli.values import PATH, read_option
+from nearmetal.cli.values import PATH, read_option, refuse_beside
 from nearmetal.errors import BadInputError, ExitCode, ForeignFileError, NearmetalError, QuarantinedError
 from nearmetal.hosts.host import HYPERVISOR, FarShell, Shell, is_far
 from nearmetal.knobs import places, registry
@@ -50,6 +50,7 @@ def command(
     as it was before. Values that another program has changed since, that belong to another machine, boot or namespace,
     or that cannot be read are listed. Journals of finished sessions are kept for 30 days.
     """
+    _refuse_idle(host, options, script=script, forgotten=forgotten)
     folder = journals or places.folder_of(host)
     if journals and not journals.is_dir():
         raise BadInputError(f"there is no directory of journals {str(journals)!r}", hint="leave --journals out")
@@ -66,6 +67,16 @@ def command(
         command_of_first = next(iter(others.values()))
         click.echo(f"hint: their watchdogs restore the settings; check with: {command_of_first}", err=True)
     return worst
+
+
+def _refuse_idle(host: str, options: Sequence[str], *, script: bool, forgotten: Path | None) -> None:
+    """Raise BadInputError for an option that would have no effect."""
+    if forgotten:
+        refuse_beside("--forget", "forgotten", "journals")
+    elif script:
+        refuse_beside("--script", "script", "journals")
+    elif options and host == places.LOCAL:
+        raise BadInputError("--option has no effect on this machine", hint="name the HOST that it is for")
 
 
 def _put_back_there(

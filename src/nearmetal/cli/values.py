@@ -67,6 +67,17 @@ def check_resume(verb: str, study: Path | None, resume: Path | None, hint: str, 
         raise BadInputError(text, hint=command_line(verb, "--resume", resume))
 
 
+def refuse_beside(option: str, *used: str) -> None:
+    """Raise BadInputError for an option on the command line that has no effect beside one; those of `used` have."""
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        name = param.name or ""
+        source = ctx.get_parameter_source(name)
+        if name not in used and param.opts[0][0] == "-" and source is not None and source.name == "COMMANDLINE":
+            text = f"{max(param.opts, key=len)} has no effect with {option}"
+            raise BadInputError(text, hint="leave one of the two out")
+
+
 def write_file(path: Path, text: str, *, parents: bool = False) -> None:
     """Write a file that the user named, its directories as well with `parents`; raise StoreError where it cannot be."""
     hint = "name a file in a directory that is there and yours to write"
