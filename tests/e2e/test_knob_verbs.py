@@ -162,6 +162,18 @@ wait $waits; cat "$2"; mtu"""
     assert ran.text.split()[-1] == "1400"
 
 
+def test_a_profile_of_the_same_name_is_not_accepted_for_the_one_that_waits(tmp_path: Path, profile: Path) -> None:
+    """It was told that its setting is kept, and the other one's was."""
+    other = tmp_path / "other.json"
+    other.write_text(Profile("p", "any", ("v0",), {"nic.mtu": "1300"}).to_json())
+    script = """nm apply "$1" --confirm 600 < /dev/null > "$2" 2>&1 & waits=$!
+until grep -q 'type yes' "$2" 2>/dev/null; do kill -0 $waits || break; sleep 0.05; done
+nm apply "$3" --accept; echo "status $?"; nm apply "$1" --accept; echo "status $?"; wait $waits; mtu"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"), str(other))
+    assert ran.text.split() == ["status", "1", "status", "0", "1400"], ran.complaint()
+    assert b"no `apply` of p is waiting on this machine" in ran.stderr
+
+
 def test_no_undoes_a_profile_without_waiting(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'echo no | nm apply "$1" --confirm 3600; echo "status $?"; mtu', str(profile))
     assert "RESTORED" in ran.text, ran.complaint()

@@ -90,7 +90,7 @@ def command(
         raise BadInputError(f"there is no profile {str(profile)!r}", hint="`nearmetal tune` writes profiles")
     wanted = Profile.read(profile, lambda path: trusted_bytes(path, owners=caller()).decode())
     folder = places.folder_of(host)
-    call = waiting.ConfirmationPoint(folder, wanted.name)
+    call = waiting.ConfirmationPoint(folder, wanted.name, wanted.to_json())
     if accept:
         refuse_beside("--accept", "accept", "host")
         call.accept(host)

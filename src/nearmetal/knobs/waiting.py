@@ -1,7 +1,7 @@
 """How `apply --accept` in one terminal reaches the `apply` that waits in another.
 
-The one that waits holds a lock on `NAME.waiting`; no lock, nobody there. The other makes `NAME.accepted`, waits until
-the lock is gone, and reads whether it was in time.
+The one that waits holds a lock on `NAME.DIGEST.waiting`; no lock, nobody there. The other makes `NAME.DIGEST.accepted`,
+waits until the lock is gone, and reads whether it was in time. The digest is of the profile: several may have one name.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from nearmetal.errors import StoreError, TrialError, os_errors_as
@@ -39,12 +40,13 @@ class Waiting:
 
 
 class ConfirmationPoint:
-    """Where the `apply` of one profile and its `--accept` find each other."""
+    """Where the `apply` of one profile, given by its name and text, and its `--accept` find each other."""
 
-    def __init__(self, folder: Path, profile: str) -> None:
+    def __init__(self, folder: Path, profile: str, text: str) -> None:
         self.profile = profile
-        self._place = folder / f"{profile}.waiting"
-        self._token = folder / f"{profile}.accepted"
+        named = f"{profile}.{sha256(text.encode()).hexdigest()[:16]}"
+        self._place = folder / f"{named}.waiting"
+        self._token = folder / f"{named}.accepted"
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Waiting]:
@@ -69,7 +71,8 @@ class ConfirmationPoint:
         """Accept, and wait for the outcome; raise TrialError when nobody waits, or when it was too late."""
         nobody = TrialError(
             f"no `apply` of {self.profile} is waiting on {'this machine' if host == 'local' else host}",
-            hint="it was already confirmed or rolled back; run `nearmetal apply` to apply it again",
+            hint="it was already confirmed or rolled back, or was another profile of that name; "
+            "run `nearmetal apply` to apply this one",
         )
         try:
             descriptor = os.open(self._place, _FLAGS)
