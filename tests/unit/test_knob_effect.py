@@ -126,6 +126,19 @@ def test_moderation_is_verified_under_pings_and_unknown_without_replies(
     }
 
 
+@pytest.mark.parametrize(("adaptive", "vectors"), [("off", {}), ("on", {"31": "msix\n"})])
+def test_moderation_that_cannot_be_verified_is_said_to_be_so(
+    tmp_path: Path, adaptive: str, vectors: dict[str, str]
+) -> None:
+    """`apply --verify` said of a virtio NIC, whose vectors are its parent's, that no nic.rx-usecs was set."""
+    files = {f"/sys/class/net/eth1/device/msi_irqs/{number}": text for number, text in vectors.items()}
+    machine = KnobMachine.make(tmp_path, {"eth1": {"driver": "unheard-of", "adaptive-rx": adaptive}}, files)
+    (made,) = verified(machine, plan(machine, {"nic.rx-usecs": 50}, [ETH1]), "10.0.0.2").items()
+    assert made[0] == "nic.rx-usecs of eth1"
+    assert made[1].agreement == "silent"
+    assert made[1].reason == "it adapts to the load, or the device has no interrupts of its own"
+
+
 def test_devices_without_interrupts_are_named(tmp_path: Path) -> None:
     files = {"/sys/class/net/eth1/statistics/rx_packets": "1\n", "/proc/interrupts": " 9: 5 5 acpi\n"}
     with pytest.raises(TrialError, match="no interrupts of its own"):

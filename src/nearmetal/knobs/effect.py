@@ -127,6 +127,7 @@ class Moderated:
         return judge(observed, driver=self.driver, usecs=self.usecs, frames=self.frames, sending=self.sending)
 
 
+_MODERATED = "nic.rx-usecs"
 _MODERATION = tuple(f"nic.{name}" for name in ("adaptive-rx", "adaptive-tx", "rx-frames", "tx-usecs", "tx-frames"))
 
 
@@ -137,7 +138,7 @@ def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
     """
     driver = {device.target: device.driver for device in plan.devices}
     found = []
-    for target, usecs in ((one.target, one.value) for one in plan.placed if one.knob.name == "nic.rx-usecs"):
+    for target, usecs in ((one.target, one.value) for one in plan.placed if one.knob.name == _MODERATED):
         if not _vectors(shell, target):
             continue
         set_now = {one.knob.name: one.value for one in plan.placed if one.target == target}
@@ -177,14 +178,18 @@ def verified(shell: Shell, plan: Plan, address: str) -> dict[str, Effect]:
 
     Maps the names of knobs and targets to judgements; a device whose interrupts cannot be told apart is `silent`.
     """
-    found = {}
-    for one in moderated(shell, plan):
-        try:
-            made = one.judge(observe(shell, one.target, lambda target=one.target: flood(shell, target, address)))  # type: ignore[misc]
-        except TrialError as error:
-            made = Effect("silent", error.message)
-        found[f"nic.rx-usecs of {one.target}"] = made
-    return found
+    fixed = {one.target: one for one in moderated(shell, plan)}
+    targets = [one.target for one in plan.placed if one.knob.name == _MODERATED]
+    return {f"{_MODERATED} of {target}": _under_pings(shell, fixed.get(target), address) for target in targets}
+
+
+def _under_pings(shell: Shell, one: Moderated | None, address: str) -> Effect:
+    if one is None:
+        return Effect("silent", "it adapts to the load, or the device has no interrupts of its own")
+    try:
+        return one.judge(observe(shell, one.target, lambda: flood(shell, one.target, address)))
+    except TrialError as error:
+        return Effect("silent", error.message)
 
 
 def flood(shell: Shell, target: Target, address: str) -> None:
