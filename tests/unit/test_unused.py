@@ -256,6 +256,9 @@ sizes = [8]
 name = "bw"
 sizes = [8]
 placement = "packed"
+[[workload]]
+name = "stream"
+kind = "nuttcp"
 [[setting]]
 name = "as-found"
 [[setting]]
@@ -276,6 +279,7 @@ def test_a_plan_warns_of_what_it_measures_twice(form: str, tmp_path: Path, capsy
         "warning: settings as-found, same are one setting under 2 names: their knobs are the same",
         "warning: all ranks of workload bw are on one node: no message crosses a path",
         "warning: path memory has no interface: nic.tso, nic.gro cannot be set there, whatever the setting's name says",
+        "warning: workload stream has no MPI ranks: mpi.bind cannot be set there, whatever the setting's name says",
     ]
 
 

@@ -132,9 +132,19 @@ def measured_twice(study: Study) -> Iterator[str]:
     for workload in study.workload:
         if len(set(workload.placed)) == 1 and any(path.recipe != SHM.kind for path in study.path):
             yield f"all ranks of workload {workload.name} are on one node: no message crosses a path"
-    knobs = dict.fromkeys(name for setting in study.setting for name in setting.knobs if _of_interface(name))
-    for path in (one.name for one in study.path if knobs and one.recipe == SHM.kind):
-        yield f"path {path} has no interface: {', '.join(knobs)} cannot be set there, whatever the setting's name says"
+    yield from _knobs_without_effect(study)
+
+
+def _knobs_without_effect(study: Study) -> Iterator[str]:
+    knobs = dict.fromkeys(name for setting in study.setting for name in setting.knobs)
+    nowhere = "cannot be set there, whatever the setting's name says"
+    if named := ", ".join(filter(_of_interface, knobs)):
+        for path in (one.name for one in study.path if one.recipe == SHM.kind):
+            yield f"path {path} has no interface: {named} {nowhere}"
+    of_launches = ", ".join(one for one in knobs if one.startswith(mpi_knobs.PREFIX))
+    if of_launches and study.host.kind != "fake":
+        for workload in (one for one in study.workload if progress_of(one) is None):
+            yield f"workload {workload.name} has no MPI ranks: {of_launches} {nowhere}"
 
 
 def _of_interface(knob: str) -> bool:
