@@ -24,7 +24,7 @@ from nearmetal.hosts.host import Site
 from nearmetal.study.order import Order, PathOrder, Scalar, WorkloadOrder
 from nearmetal.workloads.mpi.mpi import Job, Mpi
 from nearmetal.workloads.mpi.table import launch
-from nearmetal.workloads.parallel import check_effect, waits
+from nearmetal.workloads.parallel import check_effect, check_environment, waits
 from nearmetal.workloads.processors import cores, processors
 from tests.quotas import quota_of
 
@@ -313,6 +313,14 @@ def test_a_knob_that_would_change_nothing_is_refused(
     said = pytest.raises(UnavailableError, match=refusal) if refusal else nullcontext()
     with said:
         check_effect(asked, mpi, **{"one_node": False, "binds": False, **placed})
+
+
+def test_an_environment_that_would_override_a_setting_is_refused() -> None:
+    """`mpi.eager-bytes` counted as on, and the ranks had the limit of the command's `env`."""
+    limit = "OMPI_MCA_btl_tcp_eager_limit"
+    check_environment({limit: "65616"}, {"HOME": "/root", limit: "65616"})
+    with pytest.raises(UnavailableError, match=f"the setting makes {limit} '65616', but .* makes it '4096'"):
+        check_environment({limit: "65616"}, {limit: "4096"})
 
 
 def test_a_setting_says_how_ranks_wait() -> None:

@@ -50,6 +50,7 @@ def parallel_launch(
     check_waiting(order, mpi, shared)
     first = endpoints.ends[placement[0]]
     tuned = mpi_environment(order.knobs, dialect(mpi.flavour, mpi.version))
+    check_environment(tuned.env, environment or {})
     bind, map_by = (str(order.knobs.get(name, default)) for name, default in ((_BIND, "none"), (_MAP, "")))
     if (bind != "none" or map_by) and is_far(shell) and shell.site.starter:
         message = f"{_BIND} and {_MAP} are options of the MPI's own launcher, but here a batch system starts the ranks"
@@ -118,6 +119,15 @@ def check_effect(order: Order, mpi: Mpi, *, one_node: bool, binds: bool) -> None
             raise UnavailableError(
                 f"{name} would change nothing with {mpi.label}: {why}", hint=f"or leave {name} out of the setting"
             )
+
+
+def check_environment(tuned: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Raise UnavailableError where a workload's own environment would override what its setting sets."""
+    for name in (one for one in own if tuned.get(one, own[one]) != own[one]):
+        raise UnavailableError(
+            f"the setting makes {name} {tuned[name]!r}, but the workload's `env` makes it {own[name]!r}",
+            hint="leave it out of one of the two",
+        )
 
 
 def waits(order: Order) -> str:
