@@ -171,7 +171,8 @@ static __attribute__((noinline)) const void *find(void *env, uint64_t pc, uint32
     uint64_t physical = NOWHERE;
     bool is_known = is_of(one, pc, flags) && one->rest % GENERATIONS == group->generation;
     if (!is_known) {
-        physical = get_page_addr_code_hostp(env, pc, NULL);
+        void *host; /* QEMU 11.1 writes there whatever it is */
+        physical = get_page_addr_code_hostp(env, pc, &host);
         is_known = is_still_there(one, pc, flags, physical) && *group->marked == marker;
         if (is_known)
             one->rest = (one->rest & ~(uint64_t)(GENERATIONS - 1)) | group->generation;

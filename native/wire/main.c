@@ -14,7 +14,7 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 4;
 __attribute__((visibility("default"))) int qemu_plugin_install(uint64_t plugin, const void *info, int count,
                                                                char **arguments);
 
-static bool finds_blocks_alike; /* as the QEMU that jumps.c was written for */
+static bool finds_blocks_alike; /* as those that jumps.c was tried with */
 
 /* QEMU looks at the interface's version when constructors have run. 10.0 takes 4; of 11.1, 7 is the least. */
 __attribute__((constructor)) static void look_at_version(void) {
@@ -22,7 +22,7 @@ __attribute__((constructor)) static void look_at_version(void) {
     const int64_t major = version->qemu->major, minor = version->qemu->minor;
     if (major > 11 || (major == 11 && minor >= 1))
         qemu_plugin_version = 7;
-    finds_blocks_alike = major == 10 && minor == 0;
+    finds_blocks_alike = (major == 10 && minor == 0) || (major == 11 && minor == 1);
 }
 
 static void on_state(void *unused, bool running, int state) {
