@@ -1,5 +1,5 @@
-/* Work between iterations: after computing, a rank's caches hold its own data, and the path of a message through the
- * library and the kernel is cold. In back-to-back iterations it never is. */
+/* Computing between iterations, or as what is measured. After it, a rank's caches hold its own data, and the path of a
+ * message through the library and the kernel is cold; in back-to-back iterations it never is. */
 #ifndef NMBENCH_COMPUTE_H
 #define NMBENCH_COMPUTE_H
 
@@ -11,6 +11,7 @@ struct compute {
     size_t count;
     double *numbers; /* owned; NULL where nothing is computed */
     size_t at;       /* where the next piece begins */
+    int64_t pieces;  /* how many a fixed amount of computing has */
 };
 
 /* Allocate and touch the working set; return 0, or the bytes that could not be allocated. 0 ns needs none. */
@@ -19,5 +20,9 @@ void compute_free(struct compute *compute);
 
 /* Read and write the working set, piece after piece, for `for_ns`; a piece takes less than a microsecond. */
 void compute_run(struct compute *compute);
+
+/* Fix the amount of computing that takes `for_ns` if nothing disturbs it; then compute it. */
+void compute_fix(struct compute *compute);
+void compute_fixed(struct compute *compute);
 
 #endif

@@ -91,6 +91,8 @@ static int begin_part(MPI_Comm comm, struct part *part) {
     const struct sync_method *method = sync_find(sync_name);
     if (method == NULL)
         return launch_refuse(comm, EXIT_ARGUMENTS, "--sync is none, barrier or window, not '%s'", sync_name);
+    if (op->alone != NULL && (options->compute_ns == 0 || method->has_window))
+        return launch_refuse(comm, EXIT_ARGUMENTS, "%s needs --compute-us above 0, and no --sync window", op->name);
     int status = refuse_ranks(comm, op);
     if (status == 0)
         status = refuse_output(comm, options->out);

@@ -45,18 +45,27 @@ void measure_report_memory(MPI_Comm comm, int64_t wanted_bytes, const char *purp
             purpose);
 }
 
+static void compute_before(struct op_run *run) { compute_run(&run->compute); }
+
 /* The timed region of every operation: stamp, call, stamp. Nothing else may be computed here. */
 static void timed_loop(const struct op *op, const struct sync_method *method, const struct sync *sync,
                        struct op_run *run, struct cell *cell) {
     const int64_t entries = cell->warmup + cell->iterations;
-    void (*const call)(struct op_run *) = op->call;
+    void (*const alone)(struct op_run *) = op->alone != NULL ? op->alone : op->call;
+    void (*const before)(struct op_run *) =
+        op->before != NULL ? op->before : run->compute.for_ns > 0 ? compute_before : NULL;
+    void (*call)(struct op_run *) = alone;
     unsigned char (*const start)(const struct sync *, int64_t) = method->start;
+    const int64_t first = op->alone != NULL ? cell->warmup : 0; /* earlier ones have no messages, not even a barrier's */
     for (int64_t i = 0; i < entries; i++) {
-        cell->flags[i] |= start(sync, i);
-        if (sync->pace_ns > 0)
-            sync_pause(sync, i - cell->warmup);
-        if (run->compute.for_ns > 0)
-            compute_run(&run->compute);
+        if (i >= first) {
+            call = op->call;
+            cell->flags[i] |= start(sync, i);
+            if (sync->pace_ns > 0)
+                sync_pause(sync, i - cell->warmup);
+            if (before != NULL)
+                before(run);
+        }
         cell->begin_ns[i] = clock_stamp_ns();
         call(run);
         cell->end_ns[i] = clock_stamp_ns();
@@ -70,7 +79,7 @@ static void check_rounds(const struct op *op, struct op_run *run, struct cell *c
         const int round = (int)cell->check_rounds++;
         op->fill(run, round);
         MPI_Barrier(run->comm);
-        op->call(run);
+        op_once(op, run);
         cell->check_failures += op->validate(run, round);
     }
     cell->calls += CHECK_ROUNDS;
@@ -93,7 +102,7 @@ static int64_t find_window_ns(const struct op *op, struct op_run *run) {
     for (int i = 0; i < TRIAL_CALLS; i++) {
         MPI_Barrier(run->comm);
         const int64_t begin_ns = clock_stamp_ns();
-        op->call(run);
+        op_once(op, run);
         int64_t mine_ns = clock_stamp_ns() - begin_ns;
         MPI_Allreduce(&mine_ns, &slowest_ns[i], 1, MPI_INT64_T, MPI_MAX, run->comm);
     }
@@ -182,6 +191,8 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
         wanted_bytes += (int64_t)set_bytes;
         measure_report_memory(comm, (int64_t)set_bytes, "the working set of --compute-us");
     }
+    else if (op->alone != NULL)
+        compute_fix(&run.compute);
     MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
     if (most_wanted_bytes == 0) {
         cell->type_name = op_type_name(&run);

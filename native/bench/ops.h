@@ -32,7 +32,7 @@ struct op_run {
     size_t slot_bytes; /* windows and exchanges: from one slot to the next */
     MPI_Datatype type; /* reductions */
     int type_count;    /* reductions */
-    struct compute compute; /* before each iteration */
+    struct compute compute; /* before each iteration, or in it */
     MPI_Comm grid;     /* exchange */
     int neighbours[OP_MAX_NEIGHBOURS], directions[OP_MAX_NEIGHBOURS], neighbour_count;
 };
@@ -47,8 +47,12 @@ struct op {
     bool (*prepare)(struct op_run *run);
     /* Write the payload of a check round and clear what was received. */
     void (*fill)(struct op_run *run, int round);
-    /* The measured call: nothing but MPI. */
+    /* What precedes the call outside its stamps; NULL for nothing. */
+    void (*before)(struct op_run *run);
+    /* The measured call: nothing but MPI, and computing where `alone` is given. */
     void (*call)(struct op_run *run);
+    /* What the warm-up measures instead, the call without its messages, without start and `before`. NULL: the call. */
+    void (*alone)(struct op_run *run);
     /* Return how many received messages of this round are wrong on this rank. */
     int64_t (*validate)(const struct op_run *run, int round);
     /* Free all that prepare allocated, also after a failed prepare. Collective. */
@@ -74,6 +78,9 @@ void op_release(struct op_run *run);
 
 extern const struct op op_latency, op_multi_latency, op_bw, op_bibw, op_message_rate;
 extern const struct op op_barrier, op_bcast, op_reduce, op_allreduce, op_allgather, op_alltoall, op_gather, op_scatter;
-extern const struct op op_exchange, op_halo;
+extern const struct op op_exchange, op_after_exchange, op_one_way, op_halo;
+
+/* Once, as in an iteration after the warm-up. */
+void op_once(const struct op *op, struct op_run *run);
 
 #endif

@@ -49,6 +49,33 @@ static void exchange_call(struct op_run *run) {
                  run->peer, TAG, run->comm, MPI_STATUS_IGNORE);
 }
 
+/* ---- what messages take of the processors of ends that compute ---- */
+
+static void compute_call(struct op_run *run) { compute_fixed(&run->compute); }
+
+static bool one_way_prepare(struct op_run *run) {
+    set_pair(run);
+    return op_allocate(run, (size_t)run->message_bytes, (size_t)run->message_bytes, 1);
+}
+
+static void one_way_before(struct op_run *run) {
+    if (!run->initiator)
+        MPI_Irecv(run->receive, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm, &run->requests[0]);
+}
+
+/* The message comes while its receiver computes, and its acknowledgement while its sender does. */
+static void one_way_call(struct op_run *run) {
+    if (run->initiator)
+        MPI_Send(run->send, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm);
+    compute_fixed(&run->compute);
+    if (!run->initiator)
+        MPI_Waitall(1, run->requests, MPI_STATUSES_IGNORE);
+}
+
+static int64_t one_way_validate(const struct op_run *run, int round) {
+    return run->initiator ? 0 : latency_validate(run, round);
+}
+
 /* ---- windows of messages in flight ---- */
 
 static bool window_prepare(struct op_run *run) {
@@ -132,3 +159,8 @@ const struct op op_bibw = {OF_PAIRS("bibw", OP_WINDOW), WINDOWS, .max_ranks = 2,
 const struct op op_message_rate = {OF_PAIRS("message_rate", OP_WINDOW), WINDOWS, .call = window_call,
                                    .validate = window_validate};
 const struct op op_exchange = {OF_PAIRS("exchange", OP_EXCHANGE), ONE_MESSAGE, .call = exchange_call};
+const struct op op_after_exchange = {OF_PAIRS("after_exchange", OP_EXCHANGE), ONE_MESSAGE, .before = exchange_call,
+                                     .call = compute_call, .alone = compute_call};
+const struct op op_one_way = {OF_PAIRS("one_way", OP_EXCHANGE), .prepare = one_way_prepare, .fill = latency_fill,
+                              .validate = one_way_validate, .clean = op_release, .before = one_way_before,
+                              .call = one_way_call, .alone = compute_call};

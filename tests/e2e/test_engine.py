@@ -64,12 +64,17 @@ def test_nothing_is_sent_one_way_before_the_measurement(tmp_path: Path) -> None:
     assert "broadcasts before: 0\n" in finished.text
 
 
+MORE = dict.fromkeys(("after_exchange", "one_way"), ("--compute-us", "20"))
+"""Options that an operation needs."""
+
+
 @every_mpi
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_keeps_every_iteration_of_every_rank(flavour: str, operation: str, tmp_path: Path) -> None:
     bench = bench_of(flavour, tmp_path)
     ranks = ranks_for(operation)
-    file = bench.measure("--op", operation, "--sizes", "1,64,5000", *SHORT, "--check", ranks=ranks)
+    options = ("--op", operation, *MORE.get(operation, ()), *SHORT, "--check")
+    file = bench.measure("--sizes", "1,64,5000", *options, ranks=ranks)
     header = file.header
     row = OPERATIONS[operation]
     assert header.sizes_bytes == ((1, 64, 5000) if row.has_size else (0,))
@@ -159,7 +164,8 @@ def test_the_payload_check_catches_every_kind_of_corruption(
     bench = bench_of(flavour, tmp_path)
     harm = (("LD_PRELOAD", build_meddling(flavour, meddling[flavour])), ("MEDDLE", "flip"))
     for operation in [name for name, row in OPERATIONS.items() if row.has_size]:
-        options = ("--op", operation, "--sizes", "64", "--iterations", "2", "--warmup", "0", "--check")
+        few = ("--iterations", "2", "--warmup", "0", "--check")
+        options = ("--op", operation, *MORE.get(operation, ()), "--sizes", "64", *few)
         finished = bench.launch(*options, environment=harm)
         assert finished.exit_status == 3, f"{operation}: {finished.complaint()}"
         assert b"wrong payload" in finished.stderr + finished.stdout

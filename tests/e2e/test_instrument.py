@@ -186,6 +186,23 @@ def check_computing(bench: Instrument) -> None:
     assert windows.header.sync_window_ns == (3 * (STAMP + CALL + max(EXTRAS)) + 20_000 + 50_000,)
 
 
+def check_computing_beside_messages(bench: Instrument) -> None:
+    """Computing takes no time here, so samples are what messages take; the warm-up has none, not even a barrier's."""
+    computes = ("--compute-us", "2", "--working-set", "4096")
+    alone = [2 * STAMP] * 2
+    for operation, first, second in (
+        ("after_exchange", 0, 0),
+        ("one_way", SEND, SEND + WIRE + 64 * BYTE + RECV),
+    ):
+        file = bench.measure("--op", operation, "--sizes", "64", *SHORT, *computes, "--check")
+        assert durations(file).tolist() == [[STAMP] * 2 + [STAMP + more] * 6 for more in (first, second)]
+        assert (file.cells[0].value_ranks, file.header.check_failures) == ((0, 1), (0,))
+        assert file.cells[0].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 2
+        begins = np.diff(true_begins(file), axis=1)
+        assert begins[:, 0].tolist() == alone
+        assert begins[:, 2:].tolist() == [[CALL + SEND + WIRE + 64 * BYTE + RECV + 2 * STAMP] * 5] * 2
+
+
 def check_several_in_a_launch(bench: Instrument) -> None:
     """All are measured before the first is written; each has its own options and its own file."""
     second = bench.folder / "second"
@@ -218,6 +235,7 @@ CHECKS: tuple[Callable[[Instrument], None], ...] = (
     check_windows_that_are_missed,
     check_paces,
     check_computing,
+    check_computing_beside_messages,
     check_several_in_a_launch,
 )
 
@@ -253,10 +271,13 @@ PLANTED = {
     ),
     "computing in the sample": (
         "measure.c",
-        r"(if \(run->compute\.for_ns > 0\)\s+compute_run\(&run->compute\);)(\s+cell->begin.*?;)",
+        r"(if \(before != NULL\)\s+before\(run\);)(.*?cell->begin.*?;)",
         r"\2 \1",
     ),
     "computing for half of the time": ("compute.c", r"\+ compute->for_ns", "+ compute->for_ns / 2"),
+    "messages in what is computed alone": ("measure.c", r"i >= first", "i >= 0 * first"),
+    "no exchange before computing": ("ops_p2p.c", r"\.before = exchange_call", ".before = compute_call"),
+    "computing for a time instead of an amount": ("ops_p2p.c", r"compute_fixed\(", "compute_run("),
     "a window without its acknowledgement": ("ops_p2p.c", r"MPI_Recv\(ack_of\(.*?;", ";"),
     "a clock offset of the wrong sign": ("sync.c", r"stamp_ns - \(begin_ns", "-stamp_ns + (begin_ns"),
     "an offset of the wrong sign in a window": ("sync.c", r"first_ns \+ sync->offset", "first_ns - sync->offset"),

@@ -125,6 +125,8 @@ def check_refusals(bench: Instrument) -> None:
         (ARGUMENTS, 1, ("--op", "barrier", *out), "barrier needs at least 2 ranks, there are 1"),
         (ARGUMENTS, 2, ("--op", "nothing", *out), "there is no operation 'nothing'; --list shows all"),
         (ARGUMENTS, 2, ("--op", "bw", "--sync", "bell", *out), "--sync is none, barrier or window, not 'bell'"),
+        *((ARGUMENTS, 2, ("--op", "one_way", *how, *out), "one_way needs --compute-us above 0, and no --sync window")
+          for how in ((), ("--compute-us", "9", "--sync", "window"))),
         (ARGUMENTS, 2, ("--op", "bw", "--window", "0", *out),
          "--window needs a whole number from 1 to 65536, not '0'"),
         (ARGUMENTS, 2, ("--op", "bw", "--warmup", "", *out),
@@ -219,6 +221,7 @@ K100 = 100_000
 MESSAGES: tuple[tuple[str, int, tuple[str, ...], int, int], ...] = (
     ("latency", 2, (), K100, 2 * K100),
     ("exchange", 2, (), K100, 2 * K100),
+    ("one_way", 2, ("--compute-us", "1", "--working-set", "4096"), K100, 2 * K100 + REQUEST_BYTES),
     ("bcast", 4, (), K100, K100),
     ("reduce", 4, (), K100, 2 * K100),
     ("allreduce", 4, (), K100, 2 * K100),

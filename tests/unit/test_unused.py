@@ -97,6 +97,19 @@ def test_an_option_that_the_engine_would_not_use_is_refused(options: str, messag
         study(f"{LATENCY}options = {{ {options} }}")
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "one_way needs the option 'compute_us'"),
+        ("compute_us = 0", "one_way needs the option 'compute_us'"),
+        ('compute_us = 9, sync = "window"', "one_way does not take sync = 'window'"),
+    ],
+)
+def test_what_computes_beside_messages_must_know_for_how_long(options: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        study(f'name = "one_way"\nsizes = [8]\noptions = {{ {options} }}')
+
+
 @pytest.mark.parametrize("sizes", ["[0]", "['2 GiB']", str(list(range(1, 66)))])
 def test_sizes_that_the_engine_refuses_are_refused(sizes: str) -> None:
     with pytest.raises(BadInputError, match="takes up to 64 sizes of 1 byte to 2147483647"):

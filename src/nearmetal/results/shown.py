@@ -18,10 +18,13 @@ DEFAULT_WINDOW_MESSAGES = 64
 """The default of the engine's `--window` (native/bench/options.c)."""
 _UNITS = (("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US))
 _NAMES = {
+    "message_rate": "message rate",
     "round_trip": "latency (half a round trip)",
     "window": "bandwidth",
     "collective": "time, slowest rank",
     "exchange": "time of an exchange, slowest rank",
+    "after_exchange": "time of computing after an exchange, slowest rank",
+    "one_way": "time of computing beside a message, slowest rank",
 }
 
 
@@ -75,7 +78,7 @@ def shown_for(workload: WorkloadOrder, operation: str, message_bytes: int, typic
         return DisplayScale("time", unit, Better.SMALLER, 1.0 / unit_ns)
     window = int(str(workload.options.get("window", DEFAULT_WINDOW_MESSAGES)))
     shape = Shape(message_bytes, window, max(1, len(workload.placement) // 2))
-    name = "message rate" if operation == "message_rate" else _NAMES[row.kind]
+    name = _NAMES.get(operation, _NAMES[row.kind])
     better = Better.LARGER if row.larger_is_better else Better.SMALLER
     found = DisplayScale(name, row.unit, better, row.factor(shape))
     if workload.kind not in (*SUITES, IMPORTED):

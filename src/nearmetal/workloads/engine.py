@@ -27,6 +27,8 @@ LARGE_FROM_BYTES = 65_536
 
 With a list of sizes there, each has its own number in `iterations_large` and `warmup_large`.
 """
+AFTER_EXCHANGE, ONE_WAY = "after_exchange", "one_way"
+"""Operations that compute a fixed amount, and in their warm-up without a message."""
 WORKING_SET_BYTES = 1 << 20
 """On how much memory nmbench computes where `working_set` is not given (`--working-set`)."""
 
@@ -64,6 +66,7 @@ class Engine:
                 if not least <= number <= most:
                     raise workload.invalid(f"option {name!r} is from {least} to {most}, not {number}")
         _check_large(workload)
+        _check_computing(workload)
         sizes = workload.numbers("sizes")
         if len(sizes) > _MOST_SIZES or not all(0 < size < 1 << 31 for size in sizes):
             raise workload.invalid(f"the engine takes up to {_MOST_SIZES} sizes of 1 byte to {(1 << 31) - 1}")
@@ -140,6 +143,16 @@ def _check_large(workload: WorkloadOrder) -> None:
         if name in workload.options and len(made) != len(starts):
             wanted = f"{len(starts)} and not {len(made)}"
             raise workload.invalid(f"option {name!r} needs one number for each size of `large_from`, {wanted}")
+
+
+def _check_computing(workload: WorkloadOrder) -> None:
+    name = workload.options["operation"]
+    if name not in (AFTER_EXCHANGE, ONE_WAY):
+        return
+    if not workload.options.get("compute_us"):
+        raise workload.invalid(f"{name} needs the option 'compute_us'", hint="compute_us = 600, for example")
+    if workload.options.get("sync") == "window":
+        raise workload.invalid(f"{name} does not take sync = 'window'", hint="leave it out: a barrier is the default")
 
 
 def _idle(workload: WorkloadOrder) -> Iterator[tuple[str, str]]:

@@ -107,6 +107,8 @@ _ROWS = (
     # each of a pair sends and receives at once; messages to the neighbours on a periodic grid
     Operation("exchange", "exchange", "us", duration_us, even_ranks=True),
     Operation("halo", "exchange", "us", duration_us),
+    Operation("after_exchange", "exchange", "us", duration_us, even_ranks=True),
+    Operation("one_way", "exchange", "us", duration_us, even_ranks=True),
 )
 
 OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
