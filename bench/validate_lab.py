@@ -1,6 +1,6 @@
 """Validation of `nearmetal predict` in the lab: programs on two and four machines, on bare ports and in guests.
 
-    python bench/validate_lab.py                     # measure (75 min), predict, print tables
+    python bench/validate_lab.py                     # measure (75 min and more), predict, print tables
     python bench/validate_lab.py --keep DIR          # keep runs in DIR, measure only what it lacks
     python bench/validate_lab.py --keep DIR --write  # also write bench/data/predict_lab_nodes.csv, the picture
 
@@ -177,7 +177,7 @@ def studies() -> dict[str, str]:
     for paths, settings in ((PORTS, BOTH), (CARDS, ("tuned",)), (CARDS, ("default",))):
         name = Group("2x1", "S", paths, settings).micro(settings[0])
         inside = '[[path]]\nname = "shm"\n' if "tuned" in settings else ""  # for two ranks on each machine
-        found[name] = head(name, paths[0], nodes=2, launches=5) + inside + tables(paths, settings) + micro
+        found[name] = head(name, paths[0], nodes=2, launches=7) + inside + tables(paths, settings) + micro
     for group in GROUPS:
         nodes = PLACEMENTS[group.where]
         traced, placed = (

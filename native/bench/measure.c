@@ -56,7 +56,7 @@ static void timed_loop(const struct op *op, const struct sync_method *method, co
         op->before != NULL ? op->before : run->compute.for_ns > 0 ? compute_before : NULL;
     void (*call)(struct op_run *) = alone;
     unsigned char (*const start)(const struct sync *, int64_t) = method->start;
-    const int64_t first = op->alone != NULL ? cell->warmup : 0; /* earlier ones have no messages, not even a barrier's */
+    const int64_t first = op->alone != NULL ? cell->warmup : 0; /* without messages before it, a barrier's too */
     for (int64_t i = 0; i < entries; i++) {
         if (i >= first) {
             call = op->call;

@@ -43,6 +43,7 @@ struct op {
     enum op_kind kind;
     int min_ranks, max_ranks; /* max_ranks 0: no limit */
     bool even_ranks, has_size;
+    bool free; /* iterations begin when the rank's last one has ended, unless --sync says otherwise */
     /* Allocate and touch. False: wanted_bytes could not be allocated. Collective. */
     bool (*prepare)(struct op_run *run);
     /* Write the payload of a check round and clear what was received. */

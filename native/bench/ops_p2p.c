@@ -63,7 +63,8 @@ static void one_way_before(struct op_run *run) {
         MPI_Irecv(run->receive, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm, &run->requests[0]);
 }
 
-/* The message comes while its receiver computes, and its acknowledgement while its sender does. */
+/* The message comes while its receiver computes, and its acknowledgement while its sender does. No barrier is between
+ * messages: acknowledgements come as those of messages that nobody answers. */
 static void one_way_call(struct op_run *run) {
     if (run->initiator)
         MPI_Send(run->send, run->message_bytes, MPI_BYTE, run->peer, TAG, run->comm);
@@ -161,6 +162,12 @@ const struct op op_message_rate = {OF_PAIRS("message_rate", OP_WINDOW), WINDOWS,
 const struct op op_exchange = {OF_PAIRS("exchange", OP_EXCHANGE), ONE_MESSAGE, .call = exchange_call};
 const struct op op_after_exchange = {OF_PAIRS("after_exchange", OP_EXCHANGE), ONE_MESSAGE, .before = exchange_call,
                                      .call = compute_call, .alone = compute_call};
-const struct op op_one_way = {OF_PAIRS("one_way", OP_EXCHANGE), .prepare = one_way_prepare, .fill = latency_fill,
-                              .validate = one_way_validate, .clean = op_release, .before = one_way_before,
-                              .call = one_way_call, .alone = compute_call};
+const struct op op_one_way = {OF_PAIRS("one_way", OP_EXCHANGE),
+                              .free = true,
+                              .prepare = one_way_prepare,
+                              .fill = latency_fill,
+                              .validate = one_way_validate,
+                              .clean = op_release,
+                              .before = one_way_before,
+                              .call = one_way_call,
+                              .alone = compute_call};

@@ -41,20 +41,21 @@ void check_machine(const Job &job) {
         }
         require(path.single_copy_fs_per_byte <= path.copy_fs_per_byte, "machine: single messages are copied slower");
         ColdPoint before{0, 0};
-        for (std::size_t i = 0; i < path.crossing.size(); ++i)
-            require(is_duration(path.crossing[i].ps) &&
-                        (i == 0 || path.crossing[i].bytes > path.crossing[i - 1].bytes),
-                    "machine: sizes of crossing messages do not rise");
+        for (const std::vector<WorkPoint> *const points : {&path.crossing, &path.trailing})
+            for (std::size_t i = 0; i < points->size(); ++i)
+                require(is_duration((*points)[i].ps) && (i == 0 || (*points)[i].bytes > (*points)[i - 1].bytes),
+                        "machine: sizes of crossing messages do not rise");
         for (const ColdPoint &point : path.cold) {
             require(point.computed_ps > before.computed_ps && point.extra_ps >= before.extra_ps &&
                         is_duration(point.computed_ps) && is_duration(point.extra_ps),
                     "machine: what computing adds to a message does not rise");
             before = point;
         }
-        for (std::size_t i = 0; i < path.work.size(); ++i)
-            require(is_duration(path.work[i].ps) && (i == 0 || (path.work[i].bytes > path.work[i - 1].bytes &&
-                                                                path.work[i].ps >= path.work[i - 1].ps)),
-                    "machine: what messages take of processors does not rise");
+        for (const std::vector<WorkPoint> *const points : {&path.work, &path.send_work, &path.receive_work})
+            for (std::size_t i = 0; i < points->size(); ++i)
+                require(is_duration((*points)[i].ps) && (i == 0 || ((*points)[i].bytes > (*points)[i - 1].bytes &&
+                                                                    (*points)[i].ps >= (*points)[i - 1].ps)),
+                        "machine: what messages take of processors does not rise");
     }
     for (const std::vector<CollectivePoint> &points : m.measured)
         for (std::size_t i = 0; i < points.size(); ++i)

@@ -185,6 +185,7 @@ class Engine : private EngineRecords {
     void complete_send(std::uint32_t rank, std::uint32_t owner, Ps time);
     void detach(std::uint32_t rank, std::uint32_t index);
     void match(std::uint32_t message, std::uint32_t owner);
+    void receive_eager(std::uint32_t index, std::uint32_t owner, Ps time);
     void complete_recv(std::uint32_t rank, std::uint32_t owner, Ps time, Ps overhead);
     void complete_slot(std::uint32_t rank, std::uint32_t slot, Ps time);
     void control(std::uint32_t message, Ps time);
@@ -256,7 +257,12 @@ class Engine : private EngineRecords {
     [[nodiscard]] bool works_all_the_way(const Message &m) const {
         return machine_->way_is_work && !shares_.empty() && !inside(m);
     }
+    [[nodiscard]] const std::vector<WorkPoint> &works_of(const PathModel &way,
+                                                         const std::vector<WorkPoint> &single) const {
+        return shares_.empty() && !single.empty() ? single : way.work;
+    }
     [[nodiscard]] Ps least_work(const Message &m) const;
+    [[nodiscard]] Ps left_to_do(const Message &m) const; // by the receiver, once it computes again
     Ps send_overhead(const Message &m);
     Ps recv_overhead(const Message &m);
     [[nodiscard]] bool crosses(const Message &m) const;

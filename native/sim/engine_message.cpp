@@ -54,8 +54,9 @@ void Engine::post_send(std::uint32_t rank, std::uint32_t dst, std::int32_t tag, 
     const bool eager = bytes <= path(between).eager_up_to_bytes && !synchronous;
     m.kind = eager ? MessageKind::kEager : MessageKind::kRequest;
     const Ps overhead = send_overhead(m);
-    if (const PathModel &way = path(between); eager && !way.work.empty() && !works_all_the_way(m))
-        r.owed += std::max(own_time(rank, way.work_for(bytes)) - overhead, Ps{0});
+    const PathModel &way = path(between);
+    if (const auto &works = works_of(way, way.send_work); eager && !works.empty() && !works_all_the_way(m))
+        r.owed += std::max(own_time(rank, work_at(works, bytes)) - overhead, Ps{0});
     r.clock += overhead;
     add_overhead(rank, overhead);
     ++result_.messages;
@@ -96,8 +97,7 @@ void Engine::post_recv(std::uint32_t rank, std::int32_t src, std::int32_t tag, s
         control(found, m.time);
         return;
     }
-    complete_recv(rank, owner, m.time, recv_overhead(m));
-    messages_.give(found);
+    receive_eager(found, owner, m.time);
 }
 
 // A message matches the receive of `owner`.
@@ -179,7 +179,8 @@ std::uint32_t Engine::take_posted(Rank &r, const Message &m) {
 // A message becomes visible to its process at `time` >= now.
 void Engine::deliver(std::uint32_t index, Ps time) {
     Message &m = messages_[index];
-    m.crosses = !path(m.pair).crossing.empty() && m.kind != MessageKind::kGrant && crosses(m);
+    const PathModel &way = path(m.pair);
+    m.crosses = !(way.crossing.empty() && way.trailing.empty()) && m.kind != MessageKind::kGrant && crosses(m);
     m.time = time;
     outside_ = !inside(m);
     if (outside_ && !shares_.empty())
@@ -221,7 +222,15 @@ void Engine::deliver(std::uint32_t index, Ps time) {
         control(index, time);
         return;
     }
-    complete_recv(m.dst, m.recv_owner, time, recv_overhead(m));
+    receive_eager(index, m.recv_owner, time);
+}
+
+void Engine::receive_eager(std::uint32_t index, std::uint32_t owner, Ps time) {
+    const Message &m = messages_[index];
+    const std::uint32_t rank = m.dst;
+    const Ps left = left_to_do(m);
+    complete_recv(rank, owner, time, recv_overhead(m));
+    ranks_[rank].owed += left;
     messages_.give(index);
 }
 

@@ -18,9 +18,9 @@ Ps PathModel::cold_extra(Ps computed_ps) const {
     return before.extra_ps;
 }
 
-Ps PathModel::work_for(std::uint64_t bytes) const {
+Ps work_at(const std::vector<WorkPoint> &points, std::uint64_t bytes) {
     WorkPoint before{0, 0};
-    for (const WorkPoint &point : work) {
+    for (const WorkPoint &point : points) {
         if (bytes <= point.bytes) {
             const auto risen = static_cast<Wide>(point.ps - before.ps) * (bytes - before.bytes);
             return bytes == point.bytes ? point.ps
@@ -36,11 +36,12 @@ Ps PathModel::copy_time(std::uint64_t bytes) const {
     return time_of(first, single_copy_fs_per_byte) + time_of(bytes - first, copy_fs_per_byte);
 }
 
-Ps PathModel::crossing_for(std::uint64_t bytes) const {
-    if (crossing.empty() || bytes <= crossing.front().bytes)
-        return crossing.empty() ? 0 : crossing.front().ps;
-    WorkPoint before = crossing.front();
-    for (const WorkPoint &point : crossing) {
+// On lines through points, constant below the first and beyond the last.
+static Ps between(const std::vector<WorkPoint> &points, std::uint64_t bytes) {
+    if (points.empty() || bytes <= points.front().bytes)
+        return points.empty() ? 0 : points.front().ps;
+    WorkPoint before = points.front();
+    for (const WorkPoint &point : points) {
         if (bytes <= point.bytes) {
             const auto risen = static_cast<Wide>(point.ps - before.ps) * static_cast<Wide>(bytes - before.bytes);
             return before.ps + static_cast<Ps>(risen / static_cast<Wide>(point.bytes - before.bytes));
@@ -49,6 +50,10 @@ Ps PathModel::crossing_for(std::uint64_t bytes) const {
     }
     return before.ps;
 }
+
+Ps PathModel::crossing_for(std::uint64_t bytes) const { return between(crossing, bytes); }
+
+Ps PathModel::trailing_for(std::uint64_t bytes) const { return between(trailing, bytes); }
 
 // Whether the receiver of a message has sent its sender one that had not arrived when this one left.
 bool Engine::crosses(const Message &m) const {
@@ -77,9 +82,10 @@ Ps Engine::send_overhead(const Message &m) {
 // such messages are slow for want of caches.
 Ps Engine::least_work(const Message &m) const {
     const PathModel &way = path(m.pair);
-    if (!m.interrupts || way.work.empty())
+    const std::vector<WorkPoint> &works = works_of(way, way.receive_work);
+    if (!m.interrupts || works.empty())
         return 0;
-    const Ps each = way.work_for(m.bytes);
+    const Ps each = work_at(works, m.bytes);
     if (!works_all_the_way(m))
         return each;
     const Segment &of = way.segment(m.bytes);
@@ -88,6 +94,13 @@ Ps Engine::least_work(const Message &m) const {
     if (m.bytes <= way.eager_up_to_bytes || way.copy_fs_per_byte == 0)
         return left;
     return std::min(left, way.copy_time(m.bytes));
+}
+
+// What is left to do is the acknowledgement of what the rank has sent. If it computes meanwhile, that is a part of what
+// sending takes (`owed`), and done.
+Ps Engine::left_to_do(const Message &m) const {
+    const bool leaves = m.crosses && !m.interrupts && m.kind == MessageKind::kEager;
+    return leaves ? own_time(m.dst, path(m.pair).trailing_for(m.bytes)) : 0;
 }
 
 Ps Engine::recv_overhead(const Message &m) {

@@ -40,6 +40,9 @@ struct WorkPoint {
     Ps ps;
 };
 
+// On lines from (0, 0) through points, beyond the last per byte.
+[[nodiscard]] Ps work_at(const std::vector<WorkPoint> &points, std::uint64_t bytes);
+
 struct PathModel {
     std::vector<Segment> segments;                       // rising bounds
     std::vector<ColdPoint> cold;                         // rising; from (0, 0) on lines, constant beyond the last
@@ -51,9 +54,15 @@ struct PathModel {
     // the wire. Rising; on lines, beyond the last per byte.
     std::vector<WorkPoint> work;
 
+    // That of single messages that nobody answers, where each rank has a core to itself; where empty, `work` is.
+    std::vector<WorkPoint> send_work, receive_work;
+
     // What the receiver of a message spends in addition if the sender had not yet got what the receiver sent it:
     // neither can carry the other's acknowledgement. On lines, constant below the first and beyond the last.
     std::vector<WorkPoint> crossing;
+
+    // What such a message leaves its receiver to do while it computes next, as for acknowledgements that come after it.
+    std::vector<WorkPoint> trailing;
 
     [[nodiscard]] const Segment &segment(std::uint64_t bytes) const {
         std::size_t at = 0;
@@ -63,8 +72,8 @@ struct PathModel {
     }
 
     [[nodiscard]] Ps cold_extra(Ps computed_ps) const;
-    [[nodiscard]] Ps work_for(std::uint64_t bytes) const;
     [[nodiscard]] Ps crossing_for(std::uint64_t bytes) const;
+    [[nodiscard]] Ps trailing_for(std::uint64_t bytes) const;
     [[nodiscard]] Ps copy_time(std::uint64_t bytes) const;
 };
 

@@ -239,9 +239,21 @@ void bind_machine(nb::module_ &m) {
             require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].work.push_back({bytes, ps});
         })
+        .def("add_send_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
+            s.paths[pair].send_work.push_back({bytes, ps});
+        })
+        .def("add_receive_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
+            s.paths[pair].receive_work.push_back({bytes, ps});
+        })
         .def("add_crossing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
             require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].crossing.push_back({bytes, ps});
+        })
+        .def("add_trailing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
+            s.paths[pair].trailing.push_back({bytes, ps});
         })
         .def("add_collective_point",
              [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {

@@ -189,18 +189,17 @@ def check_computing(bench: Instrument) -> None:
 def check_computing_beside_messages(bench: Instrument) -> None:
     """Computing takes no time here, so samples are what messages take; the warm-up has none, not even a barrier's."""
     computes = ("--compute-us", "2", "--working-set", "4096")
-    alone = [2 * STAMP] * 2
-    for operation, first, second in (
-        ("after_exchange", 0, 0),
-        ("one_way", SEND, SEND + WIRE + 64 * BYTE + RECV),
-    ):
+    exchanged_ns = CALL + SEND + WIRE + 64 * BYTE + RECV
+    for operation, took_ns, between_ns in (("after_exchange", 0, exchanged_ns), ("one_way", SEND, 0)):
         file = bench.measure("--op", operation, "--sizes", "64", *SHORT, *computes, "--check")
-        assert durations(file).tolist() == [[STAMP] * 2 + [STAMP + more] * 6 for more in (first, second)]
-        assert (file.cells[0].value_ranks, file.header.check_failures) == ((0, 1), (0,))
+        assert durations(file)[:, :2].tolist() == [[STAMP] * 2] * 2
+        assert durations(file)[:, 4:].tolist() == [[STAMP + took_ns] * 4] * 2  # a receiver waits for the sender
         assert file.cells[0].flags.tolist() == [[1, 1, 0, 0, 0, 0, 0, 0]] * 2
+        assert (file.cells[0].value_ranks, file.header.check_failures) == ((0, 1), (0,))
+        assert file.header.sync == ("none" if operation == "one_way" else "barrier")
         begins = np.diff(true_begins(file), axis=1)
-        assert begins[:, 0].tolist() == alone
-        assert begins[:, 2:].tolist() == [[CALL + SEND + WIRE + 64 * BYTE + RECV + 2 * STAMP] * 5] * 2
+        assert begins[:, 0].tolist() == [2 * STAMP] * 2
+        assert begins[:, 4:].tolist() == [[2 * STAMP + took_ns + between_ns] * 3] * 2
 
 
 def check_several_in_a_launch(bench: Instrument) -> None:

@@ -28,6 +28,8 @@ void random_path(Machine &machine, std::size_t pair) {
     machine.paths[pair].fetched = pick(2);
     if (pick(2))
         machine.paths[pair].crossing = {{64, Ps{1000} * pick(9000)}, {4096, Ps{1000} * pick(9000)}};
+    if (pick(2))
+        machine.paths[pair].trailing = {{8, Ps{1000} * pick(30000)}, {2048, Ps{1000} * pick(30000)}};
 }
 
 void random_machine(Job &job) {

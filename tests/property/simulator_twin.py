@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 RANK, ARRIVE, READY, CONTROL, SENT = 0, 1, 2, 5, 8
 
 
-def work_for(path: PathModel, size: int) -> int:
+def work_for(path: PathModel, size: int, single: tuple[tuple[int, int], ...]) -> int:
     """The processor time that a message takes from a computing process."""
-    points = path.works()
+    points = single or path.works()
     if not points:
         return 0
     at = bisect_right([one for one, _ in points], size)
@@ -36,10 +36,10 @@ def work_for(path: PathModel, size: int) -> int:
     return below + (above - below) * (size - low) // (high - low)
 
 
-def crossing_for(path: PathModel, size: int) -> int:
-    """The extra time that a message takes from its receiver when it crosses another."""
-    below = (0, path.crossing_ps[0][1]) if path.crossing_ps else (0, 0)
-    for point in path.crossing_ps:
+def crossing_for(points: tuple[tuple[int, int], ...], size: int) -> int:
+    """The extra time that a message takes from its receiver when it crosses another, or what it leaves to do."""
+    below = (0, points[0][1]) if points else (0, 0)
+    for point in points:
         if size <= point[0]:
             risen = abs(point[1] - below[1]) * (size - below[0]) // (point[0] - below[0])
             return below[1] + (risen if point[1] >= below[1] else -risen)
@@ -300,7 +300,7 @@ class Twin:
                 left += 1
         rank.wait_for = slots
         if left:
-            rank.state, rank.computes_until, rank.owed = "waiting", rank.clock, 0
+            rank.state, rank.computes_until = "waiting", rank.clock
             return False
         self.finish_wait(rank)
         return True
@@ -317,7 +317,7 @@ class Twin:
         slot.state, slot.time = "done", time
         waits = rank.state == "waiting" and slot.waited
         if waits and all(rank.slot(s).state != "pending" for s in rank.wait_for):
-            rank.state = "in call"
+            rank.state, rank.owed = "in call", 0
             self.finish_wait(rank)
             self.runnable.append(index)
 
@@ -326,7 +326,7 @@ class Twin:
         rank, path, slot = self.ranks[index], self.path(index, 0 if index else 1), -4
         rank.clock += self.cold(rank, path, "send")
         rank.slots[slot] = Slot("pending", overhead=self.cold(rank, path, "receive"), waited=True)
-        rank.wait_for, rank.state, rank.computes_until, rank.owed = [slot], "waiting", rank.clock, 0
+        rank.wait_for, rank.state, rank.computes_until = [slot], "waiting", rank.clock
         number = rank.collectives[op.comm] = rank.collectives.get(op.comm, 0) + 1
         came = self.meetings.setdefault((op.comm, number, op.collective), [])
         came.append(rank.clock)
@@ -356,7 +356,7 @@ class Twin:
         overhead = segment.send_overhead_ps + m.wire * segment.overhead_fs_per_byte // 1000
         overhead += self.cold(rank, path, "send")
         if eager:
-            rank.owed += max(work_for(path, m.size) - overhead, 0)
+            rank.owed += max(work_for(path, m.size, path.send_work_ps) - overhead, 0)
         rank.clock += overhead
         rank.slots[slot] = Slot("done", rank.clock) if eager else Slot("pending")
         self.inject(self.keep(m), rank.clock)
@@ -386,11 +386,13 @@ class Twin:
         segment = self.path(m.src, m.dst).segment(m.size)
         overhead = segment.recv_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         if m.interrupts:
-            overhead = max(overhead, work_for(self.path(m.src, m.dst), m.size))
+            way = self.path(m.src, m.dst)
+            overhead = max(overhead, work_for(way, m.size, way.receive_work_ps))
         if m.kind == "data" and self.fetched(m):
             overhead += segment.send_overhead_ps + m.size * segment.overhead_fs_per_byte // 1000
         overhead += self.cold(rank, self.path(m.src, m.dst), "receive")
-        overhead += crossing_for(self.path(m.src, m.dst), m.size) if m.crosses else 0
+        path = self.path(m.src, m.dst)
+        overhead += crossing_for(path.crossing_ps, m.size) if m.crosses else 0
         if m.kind == "data" and self.fetched(m):
             small = self.path(m.src, m.dst).segment(0)
             self.push(self.now + overhead + small.latency_ps + small.recv_overhead_ps, SENT, self.keep(replace(m)))
@@ -400,6 +402,8 @@ class Twin:
         else:
             slot = rank.slot(m.recv_slot)
             slot.state, slot.time, slot.overhead = "ready", m.time, overhead
+        if m.crosses and not m.interrupts and m.kind == "eager":
+            rank.owed += crossing_for(path.trailing_ps, m.size)
 
     @staticmethod
     def cold(rank: Rank, path: PathModel, what: str) -> int:

@@ -46,16 +46,21 @@ segments = st.builds(
 rising = st.lists(st.integers(1, 20_000_000), min_size=1, max_size=3, unique=True).map(sorted)
 cold = st.just(()) | st.builds(lambda gaps, more: tuple(zip(gaps, more, strict=False)), rising, rising)
 paths = st.builds(
-    lambda small, large, eager, copy, cold, interrupt, work, fetched, crossing, single: PathModel(
-        (Segment(500, *_fields(small)), large),
-        eager,
-        copy,
-        cold=cold,
-        interrupt_fs_per_byte=interrupt,
-        work_ps=work,
-        fetched=fetched,
-        crossing_ps=crossing,
-        single_copy=(single, copy // 3),
+    lambda small, large, eager, copy, cold, interrupt, work, sent, received, fetched, crossing, trailing, single: (
+        PathModel(
+            (Segment(500, *_fields(small)), large),
+            eager,
+            copy,
+            cold=cold,
+            interrupt_fs_per_byte=interrupt,
+            work_ps=work,
+            send_work_ps=sent,
+            receive_work_ps=received,
+            fetched=fetched,
+            crossing_ps=crossing,
+            trailing_ps=trailing,
+            single_copy=(single, copy // 3),
+        )
     ),
     segments,
     segments,
@@ -64,8 +69,11 @@ paths = st.builds(
     cold,
     st.sampled_from([0, 0, 1_000_000, 9_000_000]),
     st.sampled_from([(), (), ((0, 50_000),), ((0, 40_000), (300, 900_000), (2000, 900_000)), ((700, 4_000_000),)]),
+    st.sampled_from([(), (), ((0, 5_000_000),), ((0, 40_000), (600, 2_000_000))]),
+    st.sampled_from([(), (), ((0, 7_000_000),), ((0, 60_000), (800, 1_000_000))]),
     st.booleans(),
     st.sampled_from([(), ((1, 70_000), (600, 3_000_000), (1000, 500_000))]),
+    st.sampled_from([(), ((8, 2_000_000),), ((1, 9_000_000), (700, 60_000))]),
     st.sampled_from([0, 300, 5000]),
 )
 

@@ -31,7 +31,9 @@ from nearmetal.predict.calibration import (
 )
 from nearmetal.predict.doubts import _of_guests, _of_processors
 from nearmetal.predict.doubts_of_messages import _of_the_rule
+from nearmetal.predict.machine_file import parse_moderation
 from nearmetal.predict.models import UNBOUNDED, Cores, Machine, NamedMachine, PathModel, Segment
+from nearmetal.predict.moderation import StageSetting
 from nearmetal.predict.native import Placement
 from nearmetal.workloads.parallel import GUEST_KINDS
 
@@ -82,6 +84,12 @@ def test_the_doubts_about_guests_and_rules_state_the_errors_of_the_lab() -> None
     inter = replace(PATH, copy_fs_per_byte=1)
     named = NamedMachine("p", "as-found", "polling", Machine(PATH, inter), kind="guest-vf")
     (doubt,) = _of_guests(named)
+    assert "19 % more" in doubt.said
+    assert "`one_way` and `after_exchange` too" in str(doubt.hint)
+    staged = replace(named, machine=replace(named.machine, stage=StageSetting(parse_moderation("dim-eqe"))))
+    assert "--validate" in str(next(_of_guests(staged)).hint)
+    beside = replace(inter, send_work_ps=((0, 9),), receive_work_ps=((0, 9),), trailing_ps=((8, 9),))
+    (doubt,) = _of_guests(replace(named, machine=replace(named.machine, inter=beside)))
     assert f"took {100 * (1 - min(guests)):.0f} % less to {100 * (max(guests) - 1):.0f} % more" in doubt.said
     ruled = [times(one) - 1 for one in cases if one["by_rule_ms"]]
     (doubt,) = _of_the_rule(1.0)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.crossing import crossed, fit_crossing, fit_single_copy
-from nearmetal.predict.fit import Exchanges
+from nearmetal.predict.crossing import crossed, fit_crossing, fit_single_copy, fit_trailing
+from nearmetal.predict.fit import Exchanges, Interruption
 from nearmetal.predict.models import Distribution, Machine
 from nearmetal.predict.moderation import Moderation, ModerationSetting, StageSetting
 from nearmetal.predict.native import Placement
-from nearmetal.predict.schedule import Op, OpKind, Schedule
+from nearmetal.predict.schedule import Op, OpKind, Program, Schedule
 from nearmetal.predict.simulate import simulate_launches
 from nearmetal.predict.trace import DoCall, DoGap, Repeat
 
@@ -43,6 +43,58 @@ def test_messages_with_an_answer_take_as_long_as_in_a_ping_pong() -> None:
     assert run_ns(Schedule(2, (there, back)), slow) == run_ns(Schedule(2, (there, back)))
     inside = replace(MACHINE, inter=replace(path(latency=100), crossing_ps=CROSSING))
     assert run_ns(exchange(1000), inside, per_host=2) == run_ns(exchange(1000), per_host=2)
+
+
+def test_what_an_exchange_leaves_to_do_is_done_while_computing() -> None:
+    """Acknowledgements that nothing carries interrupted guests for 20 us an exchange: CG was 11 % too fast."""
+
+    def computing(gap_ns: int, *sizes: int) -> Schedule:
+        steps = [Repeat(3, (*(DoCall(at) for at in range(len(sizes))), DoGap(0)))]
+        gap = Distribution((0.0,), (gap_ns * NS,))
+        own = (
+            [Op(OpKind.SENDRECV, peer=1 - rank, recv_peer=1 - rank, message_bytes=size) for size in sizes]
+            for rank in range(2)
+        )
+        return Schedule(2, tuple(program(ops, steps, gaps=(0,)) for ops in own), (gap,))
+
+    left = replace(MACHINE, inter=replace(MACHINE.inter, trailing_ps=CROSSING))
+    for gap_ns, more in ((9000, 2500), (2500, 2500), (1000, 1000)):  # no longer than the computing
+        assert run_ns(computing(gap_ns, 1000), left) == run_ns(computing(gap_ns, 1000)) + 3 * more
+    twice = computing(9000, 1000, 1000)
+    assert run_ns(twice, left) == run_ns(twice) + 3 * 2500, "the first is done while waiting for the second"
+    assert run_ns(exchange(1000, 3), left) == run_ns(exchange(1000, 3))
+    assert run_ns(ping(1000), left) == run_ns(ping(1000))
+    limited = replace(left, inter=replace(left.inter, eager_up_to_bytes=500))
+    plain = replace(limited, inter=replace(limited.inter, trailing_ps=()))
+    assert run_ns(computing(9000, 1000), limited) == run_ns(computing(9000, 1000), plain)
+
+
+def test_a_rank_that_computes_meanwhile_pays_for_an_acknowledgement_once() -> None:
+    """It is part of what sending takes, so an exchange that ends while a rank computes leaves nothing to do."""
+    gap = Distribution((0.0,), (9_000 * NS,))
+    steps = [DoCall(0), DoCall(1), DoGap(0), DoCall(2), DoGap(0)]
+
+    def rank(peer: int) -> Program:
+        calls = [recv(peer, nonblocking=True, slot=0), send(peer, nonblocking=True, slot=1), Op(OpKind.WAIT, slots=0)]
+        return program(calls, steps, gaps=(0,), slot_sets=((0, 1),), slots=2)
+
+    def took_ns(**told: tuple[tuple[int, int], ...]) -> int:
+        machine = replace(MACHINE, inter=replace(MACHINE.inter, **told))
+        return run_ns(Schedule(2, (rank(1), rank(0)), (gap,)), machine)
+
+    overhead_ns = MACHINE.inter.segments[0].send_overhead_ps // NS
+    plain = took_ns()
+    sending, trailing = {"send_work_ps": ((0, 3000 * NS),)}, {"trailing_ps": ((8, 2000 * NS),)}
+    assert took_ns(**trailing) == plain
+    assert took_ns(**sending) == took_ns(**sending, **trailing) == plain + 3000 - overhead_ns
+
+
+def test_what_is_left_to_do_is_how_much_longer_computing_takes_after_an_exchange() -> None:
+    after = [Interruption(8, *ends, 300) for ends in ((4.0, 20.0), (10.0, 18.0), (600.0, 600.0))]
+    after += [Interruption(1000, -2.0, 1.0, 300), Interruption(5000, 100.0, 100.0, 300)]
+    assert fit_trailing(after, 1000) == ((8, 14_000), (1000, 0))
+    assert fit_trailing(after, 5000) == ((8, 14_000), (1000, 0), (5000, 100_000))
+    assert fit_trailing([], 1000) == ()
 
 
 def test_a_message_to_another_rank_crosses_nothing() -> None:

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.fit import Exchanges, RoundTrips, Windows, fit_cold, fit_copy, fit_path, fit_port, typical_times
+from nearmetal.predict.fit import (
+    Exchanges,
+    Interruption,
+    RoundTrips,
+    Windows,
+    fit_beside,
+    fit_cold,
+    fit_copy,
+    fit_path,
+    fit_port,
+    typical_times,
+)
 from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import Cores, Distribution, Machine, NamedMachine
 from nearmetal.predict.native import Placement
@@ -240,6 +251,34 @@ def test_the_cost_added_by_computing_is_split_between_both_ends_and_never_falls(
         assert fit_cold(order) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_600_000))
         assert fit_cold(order, 8) == ((20_000_000, 300_000), (100_000_000, 300_000), (400_000_000, 1_500_000))
     assert fit_cold(hot) == fit_cold(after) == fit_cold(hot + after, 7) == ()
+
+
+def test_what_messages_take_of_ends_that_compute_never_falls() -> None:
+    """A message that comes when its receiver has computed is waited for."""
+    times = np.array([8.0, 1000.0, 9000.0]), np.array([20_000.0, 40_000.0, 200_000.0])
+    one_way = [Interruption(8, *ends, 100_000) for ends in ((10.0, 30.0), (14.0, 20.0), (900.0, 25.0))]
+    one_way += [Interruption(1000, 12.0, 50.0, 100_000), Interruption(2000, 40.0, 60.0, 100_000)]
+    late = Interruption(4500, 50.0, 99_000.0, 100_000)
+    sent = ((0, 14_000), (8, 14_000), (1000, 14_000), (2000, 40_000))
+    received = ((0, 25_000), (8, 25_000), (1000, 50_000), (2000, 60_000))
+    limit = 100_000
+    assert fit_beside([*one_way, late], times, limit) == ((*sent, (limit, 40_000)), received)
+    assert fit_beside([*one_way, late], times, 1000) == (sent[:3], received[:3])
+    assert fit_beside([late], times, limit) == fit_beside([], times, 8) == ((), ())
+    longer = fit_beside([*one_way, replace(late, computed_ns=150_000)], times, limit)
+    assert longer == ((*sent, (4500, 50_000), (limit, 50_000)), (*received, (4500, 99_000_000)))
+
+
+def test_streams_tell_the_work_of_sizes_that_single_messages_leave_out() -> None:
+    times = np.array([8.0, 9000.0]), np.array([20_000.0, 200_000.0])
+    one_way = [Interruption(size, *ends, 900_000) for size, ends in ((8, (14.0, 30.0)), (1000, (16.0, 40.0)))]
+    streams = ((0, 10_000), (8, 10_000), (2000, 20_000))
+    sent, received = fit_beside(one_way, times, 100_000, streams)
+    assert sent == ((0, 14_000), (8, 14_000), (1000, 16_000), (2000, 20_000))
+    assert received == ((0, 30_000), (8, 30_000), (1000, 40_000), (2000, 40_000))
+    further = [*one_way, Interruption(4000, 18.0, 35.0, 900_000)]
+    assert fit_beside(further, times, 100_000, streams) == ((*sent, (4000, 40_000)), (*received, (4000, 40_000)))
+    assert fit_beside([], times, 100_000, streams) == ((), ())
 
 
 def test_between_measured_sizes_a_time_stays_between_theirs() -> None:

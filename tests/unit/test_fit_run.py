@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nearmetal.predict.model_file import ModelFile
-    from nearmetal.predict.models import NamedMachine
+    from nearmetal.predict.models import NamedMachine, PathModel
     from nearmetal.store.rundir import TrialRecord
+    from nearmetal.store.samples import StoredCell
     from nearmetal.study.order import Scalar
 
 ALONE = {"nodes.computers": 2, "nodes.processors": 1}
@@ -414,6 +416,61 @@ def test_exchanges_give_the_cost_of_crossing_unless_both_ends_share_a_processor(
     assert set(crossing(**{**ALONE, "nodes.computers": 1})) == {()}
     (inside,) = (one for one in fit_records(exchanging, exchanging.trials()).machines if one.path == "shm")
     assert {one.inter.crossing_ps for one in (inside.machine, *inside.launches)} == {()}
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """Return a run with computing beside messages; what it shows is made up by `interrupted`."""
+    folder = tmp_path_factory.mktemp("beside")
+    of = "iterations = 40, warmup = 20, options = { compute_us = 90 } }"
+    own = "".join(f'  {{ name = "{name}", sizes = [8, 1024], {of},\n' for name in ("after_exchange", "one_way"))
+    (folder / "s.toml").write_text(STUDY.replace("workload = [\n", f"workload = [\n{own}"))
+    assert cli(["run", str(folder / "s.toml"), "--out", str(folder / "run")]) == 0
+    return RunDir.open(folder / "run")
+
+
+def test_computing_beside_messages_shows_what_those_take(beside: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In guests each exchange interrupts both ends for 20 us, which no run showed: CG was 11 % too fast."""
+    took_ns = {"after_exchange": (0, 4_000), "one_way": (15_000, 25_000)}
+    rows = RunDir.rows
+
+    def interrupted(run: RunDir, record: TrialRecord, cell: StoredCell) -> pa.Table:
+        table = rows(run, record, cell)
+        if cell.operation not in took_ns:
+            return table
+        rank, warm = (table[name].to_numpy() for name in ("rank", "warmup"))
+        longer = np.array(took_ns[cell.operation])[rank] * ~warm + 90_000 + 500 * (rank == 1)
+        return table.set_column(table.schema.get_field_index("ns"), "ns", pa.array(longer))
+
+    monkeypatch.setattr(RunDir, "rows", interrupted)
+    monkeypatch.setattr("nearmetal.predict.path_samples.LEAST_ALONE", 21)
+    with pytest.raises(BadInputError, match="has a warm-up of 20, which computes alone") as refused:
+        fit_run(beside)
+    assert "warmup = 21 or more" in str(refused.value.hint)
+    monkeypatch.setattr("nearmetal.predict.path_samples.LEAST_ALONE", 20)
+
+    def fitted(**facts: Scalar) -> PathModel:
+        records = [
+            replace(one, outcome=replace(one.outcome, facts=one.outcome.facts | facts)) for one in beside.trials()
+        ]
+        named = of_veth(fit_records(beside, records))
+        assert len(named.launches) == 6
+        (beside_messages,) = {
+            (one.inter.trailing_ps, one.inter.send_work_ps, one.inter.receive_work_ps)
+            for one in (named.machine, *named.launches)
+        }
+        assert beside_messages[0] == named.machine.inter.trailing_ps
+        return named.machine.inter
+
+    path = fitted(**ALONE)
+    assert path.trailing_ps == ((8, 2_000_000), (1024, 2_000_000))
+    limit = (path.eager_up_to_bytes, 15_000_000)
+    assert path.send_work_ps == ((0, 15_000_000), (8, 15_000_000), (1024, 15_000_000), limit)
+    assert path.receive_work_ps == ((0, 25_000_000), (8, 25_000_000), (1024, 25_000_000))
+    carried = fitted(**AUTOGROUPS)
+    assert (carried.trailing_ps, carried.send_work_ps) == (path.trailing_ps, path.send_work_ps)
+    one = fitted(**{**ALONE, "nodes.computers": 1})
+    assert (one.trailing_ps, one.send_work_ps, one.receive_work_ps) == ((), (), ())
 
 
 def test_messages_above_the_eager_limit_say_nothing_about_cold_paths(exchanging: RunDir) -> None:

@@ -116,16 +116,17 @@ def test_packets_come_as_fast_as_link_and_wire_let_them(rule: str, wire: str, ga
 def test_an_interrupt_stage_takes_no_work_of_ranks_that_compute() -> None:
     """By the byte of the longest streams, advection by rule was 2 to 14 % too slow in 10 cases of the lab."""
     streamed = replace(INTER, copy_fs_per_byte=7, crossing_ps=((8, 5),), work_ps=((0, 1), (8, 2)))
+    streamed = replace(streamed, trailing_ps=((8, 9),))
     changes = Changes(interrupts="dim-eqe")
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=streamed))).machine
-    assert changed.inter == replace(streamed, crossing_ps=(), work_ps=())
+    assert changed.inter == replace(streamed, crossing_ps=(), trailing_ps=(), work_ps=())
     assert (changed.packet_bytes, changed.measured) == (1448, ())
     saved = replace(streamed, moderated_copy_fs_per_byte=5, single_copy=(64, 6))
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=saved))).machine
     assert (changed.inter.copy_fs_per_byte, changed.inter.works(), changed.inter.single_copy) == (5, (), (64, 5))
     older = replace(streamed, work_ps=(), interrupt_fs_per_byte=3)
     changed = changes.apply(replace(GUESTS, machine=replace(MEASURED, inter=older, packet_bytes=9000))).machine
-    assert (changed.inter, changed.packet_bytes) == (replace(older, crossing_ps=()), 9000)
+    assert (changed.inter, changed.packet_bytes) == (replace(older, crossing_ps=(), trailing_ps=()), 9000)
     assert stage_of(changes).delivery_ps == 0
     assert stage_of(changes, replace(GUESTS, mpi="mpich 5.0.2")).message_header_bytes == 0
 

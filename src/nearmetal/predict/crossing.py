@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nearmetal.predict.fit import Exchanges
+from nearmetal.predict.fit import Exchanges, Interruption
 from nearmetal.predict.models import PS_PER_NS, Machine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
@@ -41,6 +41,13 @@ def _by_protocol(points: Crossing, eager_up_to_bytes: int) -> Crossing:
     eager, large = ([point for point in points if (point[0] > eager_up_to_bytes) is above] for above in (False, True))
     step = {eager_up_to_bytes: eager[-1][1], eager_up_to_bytes + 1: large[0][1]} if eager and large else {}
     return tuple(sorted((step | dict(points)).items()))
+
+
+def fit_trailing(after: Sequence[Interruption], eager_up_to_bytes: int) -> Crossing:
+    """Return `PathModel.trailing_ps`, () without samples. What larger messages leave is data still under way."""
+    eager = (one for one in after if one.message_bytes <= eager_up_to_bytes)
+    longer = by_key((one.message_bytes, (one.first_ns + one.second_ns) / 2) for one in eager)
+    return tuple((size, max(0, round(float(np.median(ns)) * PS_PER_NS))) for size, ns in sorted(longer.items()))
 
 
 def fit_single_copy(exchanges: Sequence[Exchanges], machine: Machine) -> tuple[int, int]:

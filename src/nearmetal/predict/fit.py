@@ -55,8 +55,12 @@ NO_LOSS = 0.95
 """Share of twice the one-way throughput from which on both ways at once cost nothing."""
 BY_ONE_END = 1.5
 """How much longer both ways at once take than one where both ends work for a message: twice; 1 where one end does."""
+WELL_WITHIN = 0.75
+"""A message comes while its receiver computes if its way takes at most this part of that."""
 
 
+Points = tuple[tuple[int, int], ...]
+"""Bytes, and the ps that belong to them."""
 RoundTrips = Mapping[int, Sequence[NDArray[np.int64]]]
 """Ping-pong samples by size: whole round trips, ns, an array a launch."""
 
@@ -78,6 +82,16 @@ class Exchanges:
     message_bytes: int
     computed_ns: int
     ns: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """How much longer both ranks of a pair took to compute something beside a message than alone, on average."""
+
+    message_bytes: int
+    first_ns: float
+    second_ns: float
+    computed_ns: int
 
 
 def fit_path(
@@ -195,6 +209,49 @@ def fit_cold(exchanges: Sequence[Exchanges], eager_up_to_bytes: int = UNBOUNDED)
     gaps = sorted(more)
     extra = np.maximum.accumulate([0.0, *(float(np.median(more[gap])) / 2 for gap in gaps)])[1:]
     return tuple((gap * PS_PER_NS, round(one * PS_PER_NS)) for gap, one in zip(gaps, extra, strict=True))
+
+
+def fit_beside(
+    one_way: Sequence[Interruption],
+    times: tuple[FloatArray, FloatArray],
+    eager_up_to_bytes: int,
+    streams_ps: Points = (),
+) -> tuple[Points, Points]:
+    """Return `PathModel.send_work_ps` and `receive_work_ps` from messages whose receiver computes, () without.
+
+    The larger of both counts: an interrupt of a stream finds several messages, single ones have no large sizes. A
+    message that takes longer than the computing, by the `times` of the ping-pong, is waited for and tells nothing.
+    """
+    sizes, ns = times
+    found = [one for one in one_way if one.message_bytes <= eager_up_to_bytes]
+    found = [one for one in found if float(np.interp(one.message_bytes, sizes, ns)) < WELL_WITHIN * one.computed_ns]
+    if not found:
+        return (), ()
+    sent = _never_falling(by_key((one.message_bytes, one.first_ns) for one in found))
+    received = _never_falling(by_key((one.message_bytes, one.second_ns) for one in found))
+    if not streams_ps:
+        return (*sent, *([(eager_up_to_bytes, sent[-1][1])] if eager_up_to_bytes > sent[-1][0] else [])), received
+    return _larger(sent, streams_ps), _larger(received, streams_ps)
+
+
+def _larger(single: Points, streams: Points) -> Points:
+    """Return the larger of both at each size of either: beyond the last, `single` is constant, streams by the byte."""
+
+    def at(points: Points, size: int, beyond: float) -> float:
+        sizes, ps = zip(*points, strict=True)
+        return ps[-1] * beyond if size > sizes[-1] else float(np.interp(size, sizes, ps))
+
+    sizes = sorted({size for size, _ in (*single, *streams)})
+    most = ((at(single, size, 1), at(streams, size, size / max(1, streams[-1][0]))) for size in sizes)
+    ps = np.maximum.accumulate([max(both) for both in most])
+    return tuple((size, round(one)) for size, one in zip(sizes, ps, strict=True))
+
+
+def _never_falling(launches: Mapping[int, Sequence[float]]) -> Points:
+    """Return the median by size, in ps, from 0 bytes on."""
+    sizes = sorted(launches)
+    ps = np.maximum.accumulate([max(0.0, float(np.median(launches[size]))) for size in sizes]) * PS_PER_NS
+    return ((0, round(ps[0])), *((size, round(one)) for size, one in zip(sizes, ps, strict=True)))
 
 
 def _rate(windows: Sequence[Windows]) -> float:

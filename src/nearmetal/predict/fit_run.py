@@ -1,25 +1,21 @@
 """Fit every path, setting and progress mode of a run directory."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import GUEST_KINDS, RELAY_KINDS, p99_errors, run_errors
-from nearmetal.predict.conditions import conditions_of, mpi_of
-from nearmetal.predict.crossing import crossed, fit_crossing, fit_single_copy
-from nearmetal.predict.fit import Exchanges, Windows, fit_cold, fit_copy, fit_path, fit_port, fit_work, typical_times
+from nearmetal.predict.calibration import p99_errors, run_errors
+from nearmetal.predict.conditions import mpi_of
+from nearmetal.predict.crossing import crossed, fit_crossing, fit_single_copy, fit_trailing
+from nearmetal.predict.fit import fit_beside, fit_cold, fit_copy, fit_path, fit_port, fit_work, typical_times
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile
 from nearmetal.predict.models import (
     INTRA_KIND,
     REPLAYED_BY_NODES,
     SMALL_BYTES,
     UNBOUNDED,
-    Cores,
     Distribution,
     Machine,
     MachineKey,
@@ -30,44 +26,22 @@ from nearmetal.predict.models import (
     PathModel,
     divides_by_nodes,
 )
-from nearmetal.predict.native import renumbered
+from nearmetal.predict.path_samples import PAIRED, PathSamples, collect, cores_of
 from nearmetal.predict.residual import times_of
 from nearmetal.predict.wire import KnownWire, Works, work_told, works_beside
 from nearmetal.results.evidence import disturbed_launches, mostly_disturbed
 from nearmetal.store.query import refuse_fabric, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
-from nearmetal.store.samples import StoredCell
-from nearmetal.study.facts import COMPUTERS, PROCESSORS, TIMER
-from nearmetal.study.order import PACE, TRACE_OPTION, Order, WorkloadOrder
-from nearmetal.units import by_key, format_size
-from nearmetal.workloads.engine import WORKING_SET_BYTES
-from nearmetal.workloads.figures import COMMAND, IMPORTED, SUITES
+from nearmetal.study.order import Order
+from nearmetal.units import by_key
+from nearmetal.workloads.engine import AFTER_EXCHANGE, ONE_WAY
 
-PAIRED, STREAMING, BOTH_WAYS, EXCHANGED = "latency", ("bw", "message_rate"), "bibw", "exchange"
-COLLECTIVES = frozenset(get_args(MeasuredName))
-"""Those that no rank leaves before the last has come; of others one number a size would not tell who waits for whom."""
 EAGER_BYTES = {("openmpi", INTRA_KIND): 4096, ("openmpi", ""): 65536}
 """Largest eager message of an MPI inside and between nodes, its header included: btl_sm_eager_limit and
 btl_tcp_eager_limit of Open MPI. Others are not known: their messages go eagerly unless the limit is given."""
 HELD = 0.01
 """TCP holds messages of a path back where more of those in its streams were."""
-WAKEUP_GRANULARITY_PS = 1_000_000_000
-"""CFS passes over a process that yields unless the next is so far ahead of it (1 ms on one processor)."""
-_CARRIED_BY_KERNEL = frozenset({"bridge", "macvlan", "shm", "veth"})
-"""Paths on which no port and no other process has a part: a message's way is work of the processors of its ends."""
-_LOOK_PS = 12_000_000
-"""This constant is fitted: predictions of LU, MG, SP and CG on 4 ranks and 2 processors are nearest with it. Open MPI
-itself looks at its sockets each time that it yields, two polling ranks every 3 us."""
-_SWITCH_PS = 1_300_000
-"""Of Open MPI's ranks in shared memory, on one processor instead of two: a ping-pong takes so much longer each way."""
-_UNEVEN_SHARE = 0.39
-"""Of 428 launches of 4 ranks on 2 nodes and 2 processors, traced by the scheduler's events (Linux 6.18, a session for
-each namespace): so many began with three ranks on one processor; of 238 on 4 nodes 0.27. A busy processor is balanced
-seldom (`busy_factor` in kernel/sched/topology.c), and then by load averages of tens of ms."""
 _HEADER_BYTES = 64
-_ON_ONE_COMPUTER = ("local", "lab")
-_AUTOGROUP = "kernel.autogroup"
-_HELD = ".TCPAutoCorking"
 LEAST_SIZES = 2
 """Sizes that the ping-pong of a path needs for a fit."""
 
@@ -75,60 +49,13 @@ Launch = tuple[str, int]
 """The path's label (the baseline has two) and the block."""
 
 
-@dataclass(slots=True)
-class _Samples:
-    kind: str
-    mpi: str
-    mpi_label: str
-    virtual: bool
-    cores: Cores | None
-    wire: KnownWire | None
-    conditions: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Those of all trials that it is fitted from, in order; the same words begin several where the trials differ."""
-    round_trips: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
-    windows: list[Windows] = field(default_factory=list)
-    both_ways: list[Windows] = field(default_factory=list)
-    exchanges: list[Exchanges] = field(default_factory=list)
-    trials: dict[int, TrialRecord] = field(default_factory=dict)
-    """Those that it is fitted from, by number."""
-    timers: dict[int, str] = field(default_factory=dict)
-    """Timers of the kernel that the ping-pong of a size shows, in any trial."""
-    collectives: dict[tuple[MeasuredName, tuple[int, ...], int], list[NDArray[np.int64]]] = field(default_factory=dict)
-    """By name, the node of each rank, and bytes: the slowest rank's ns, an array a launch."""
-    streamed: int = 0
-    """Messages in streams, each way; `held` of them TCP held back until the port had reported earlier ones as sent."""
-    held: int = 0
-
-    @property
-    def one_processor(self) -> bool:
-        """Return whether both ends ran on the same single processor: it, not a wire, limits what is streamed."""
-        return self.cores is not None and self.cores.count == 1 and (self.cores.one_computer or self.kind == INTRA_KIND)
-
-    @property
-    def wire_of_single_processors(self) -> KnownWire | None:
-        """Return the known wire between nodes of one processor each: nothing else works on a message, or waits."""
-        apart = self.cores is not None and self.cores.count == 1 and not self.cores.one_computer
-        return self.wire if apart and self.kind != INTRA_KIND else None
-
-    @property
-    def cells(self) -> set[tuple[str, int, int]]:
-        """What was measured: a launch with less than all launches together is not a separate model."""
-        streams = [("bw", one) for one in self.windows] + [("bibw", one) for one in self.both_ways]
-        return {
-            *(("latency", size, 2) for size in self.round_trips),
-            *((name, one.message_bytes, one.pairs) for name, one in streams),
-            *((EXCHANGED, one.message_bytes, one.computed_ns) for one in self.exchanges),
-            *((name, size, len(nodes)) for name, nodes, size in self.collectives),
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class _FittedPath:
     """One path: what it was fitted from, all launches together, and each whole launch by itself."""
 
-    samples: _Samples
+    samples: PathSamples
     path: PathModel
-    launches: tuple[tuple[_Samples, PathModel], ...]
+    launches: tuple[tuple[PathSamples, PathModel], ...]
 
 
 def fit_run(run: RunDir, *, eager_up_to_bytes: int | None = None) -> ModelFile:
@@ -145,21 +72,21 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     its samples, so its machine has no further cost for them. Raise BadInputError when no ping-pong was measured.
     """
     refuse_fabric(run)
-    groups: dict[MachineKey, _Samples] = {}
-    launches: dict[MachineKey, dict[Launch, _Samples]] = {}
+    groups: dict[MachineKey, PathSamples] = {}
+    launches: dict[MachineKey, dict[Launch, PathSamples]] = {}
     for record in valid(records):
         order = record.order
         key = key_of(order)
         launch = (order.path.label, order.block)
         facts = record.outcome.facts
         virtual = facts.get("cpu.hypervisor") is True
-        told = (virtual, _cores(run, record), KnownWire.of(facts))
+        told = (virtual, cores_of(run, record), KnownWire.of(facts))
         about = (order.path.kind, order.mpi, mpi_of(record), *told)
         for samples in (
-            groups.setdefault(key, _Samples(*about)),
-            launches.setdefault(key, {}).setdefault(launch, _Samples(*about)),
+            groups.setdefault(key, PathSamples(*about)),
+            launches.setdefault(key, {}).setdefault(launch, PathSamples(*about)),
         ):
-            _collect(run, record, samples)
+            collect(run, record, samples)
     fitted: dict[MachineKey, _FittedPath] = {}
     for at, samples in groups.items():
         if samples.round_trips:
@@ -225,7 +152,7 @@ class _Processors:
     """What copying a byte takes where interrupts find many packets."""
 
 
-def _work_of_processors(key: MachineKey, groups: Mapping[MachineKey, _Samples]) -> _Processors | None:
+def _work_of_processors(key: MachineKey, groups: Mapping[MachineKey, PathSamples]) -> _Processors | None:
     """Return what processors work for messages of a path where its wire is known.
 
     All settings of the path tell it: one that makes messages and streams wait, as moderation does, adds no work. It
@@ -266,42 +193,7 @@ def _machines(found: _FittedPath, intra: _FittedPath | None) -> tuple[Machine, t
     return crossed(whole, crossing), tuple(crossed(one, crossing) for one in single)
 
 
-def _cores(run: RunDir, record: TrialRecord) -> Cores | None:
-    """Return the cores that ranks share, from what the trial found (`facts.inventory.sharing_facts`).
-
-    Trials of older versions did not look: the nodes of this machine and of the lab are always on one computer. A
-    guest, and with autogroups a namespace, is one session to the kernel that shares the processors out.
-    """
-    facts = record.outcome.facts
-    known = COMPUTERS in facts
-    count = facts.get(PROCESSORS if known else "cpu.count")
-    one = facts[COMPUTERS] == 1 if known else run.info.host_kind in _ON_ONE_COMPUTER
-    if not isinstance(count, int) or count < 1:
-        return None
-    kind = record.order.path.kind
-    by_node = one and (kind in GUEST_KINDS or str(facts.get(_AUTOGROUP)) == "1")
-    if not by_node:
-        return Cores(count, one, lead_ps=_lead_ps(count, str(facts.get("kernel.release", ""))))
-    if kind in GUEST_KINDS:
-        return Cores(count, one, by_node)
-    lead_ps = _lead_ps(count, str(facts.get("kernel.release", ""))) or 0
-    if count == 1:
-        return Cores(count, one, by_node, lead_ps=lead_ps)
-    cores = Cores(count, one, by_node, switch_ps=_SWITCH_PS, lead_ps=lead_ps, uneven_share=_UNEVEN_SHARE)
-    if kind in RELAY_KINDS:
-        return cores
-    look_ps = _LOOK_PS if record.order.mpi == "openmpi" else 0
-    return replace(cores, look_ps=look_ps, way_is_work=kind in _CARRIED_BY_KERNEL)
-
-
-def _lead_ps(count: int, kernel: str) -> int | None:
-    """Return `Cores.lead_ps` of one processor under a kernel whose fair scheduler was CFS, as up to Linux 6.5."""
-    release = re.match(r"(\d+)\.(\d+)", kernel)
-    known = count == 1 and release is not None and (int(release[1]), int(release[2])) < (6, 6)
-    return WAKEUP_GRANULARITY_PS if known else None
-
-
-def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | None) -> PathModel:
+def _path(samples: PathSamples, eager_up_to_bytes: int | None, told: _Processors | None) -> PathModel:
     known = EAGER_BYTES.get((samples.mpi, INTRA_KIND if samples.kind == INTRA_KIND else ""))
     eager = known - _HEADER_BYTES if known else UNBOUNDED
     if eager_up_to_bytes is not None and not (known and samples.kind == INTRA_KIND):
@@ -316,17 +208,21 @@ def _path(samples: _Samples, eager_up_to_bytes: int | None, told: _Processors | 
     copying = told.copying_fs if told else fit_copy(samples.windows, samples.both_ways)
     work_ps = told.work_ps if told else _work_of_carriers(samples)  # of processors that do nothing else
     path = replace(path, copy_fs_per_byte=copying, work_ps=work_ps, cold=fit_cold(samples.exchanges, eager))
+    path = replace(path, trailing_ps=fit_trailing(samples.interruptions[AFTER_EXCHANGE], eager))
+    times = typical_times(samples.round_trips)
+    send_ps, receive_ps = fit_beside(samples.interruptions[ONE_WAY], times, eager, work_ps)
+    path = replace(path, send_work_ps=send_ps, receive_work_ps=receive_ps)
     return replace(path, moderated_copy_fs_per_byte=told.moderated_fs) if told else path
 
 
-def _work_of_carriers(samples: _Samples) -> tuple[tuple[int, int], ...]:
+def _work_of_carriers(samples: PathSamples) -> tuple[tuple[int, int], ...]:
     """Return the processor time of a message while computing where the kernel carries it: streams both ways tell it."""
     if samples.cores is None or not samples.cores.way_is_work or samples.kind == INTRA_KIND:
         return ()
     return work_told([(typical_times(samples.round_trips), fit_work(samples.both_ways, samples.round_trips))])
 
 
-def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Machine:
+def _machine(samples: PathSamples, path: PathModel, intra: PathModel | None) -> Machine:
     collectives: MpiName = "mpich" if samples.mpi == "mpich" else "openmpi"
     divided = divides_by_nodes(samples.mpi_label, REPLAYED_BY_NODES)
     base = Machine(
@@ -338,7 +234,7 @@ def _machine(samples: _Samples, path: PathModel, intra: PathModel | None) -> Mac
     return replace(base, port_fs_per_byte=fit_port(samples.windows)) if streamed else base
 
 
-def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
+def _measured(samples: PathSamples) -> tuple[MeasuredCollective, ...]:
     """Return what collectives took; where the smallest size is a packet, fewer bytes take as long."""
     found: dict[tuple[MeasuredName, tuple[int, ...]], dict[int, Distribution]] = {}
     for (name, nodes, size), launches in sorted(samples.collectives.items()):
@@ -349,74 +245,6 @@ def _measured(samples: _Samples) -> tuple[MeasuredCollective, ...]:
     return tuple(MeasuredCollective(*key, tuple(times.items())) for key, times in found.items())
 
 
-def is_back_to_back(order: Order) -> bool:
-    """Return whether a trial holds samples of messages that follow each other at once.
-
-    A suite's mean, imported or not, is no sample of what its launch spread over, and a command's figure is of whatever
-    it printed; after a pause a message is a cold one, and meets other interrupts; the kernel's tracepoints delay it.
-    """
-    traced = order.workload.options.get(TRACE_OPTION)
-    return order.workload.kind not in (*SUITES, IMPORTED, COMMAND) and not (traced or order.workload.number(PACE))
-
-
-def _collect(run: RunDir, record: TrialRecord, samples: _Samples) -> None:
-    workload = record.order.workload
-    if not is_back_to_back(record.order):
-        return
-    if any(cell.operation in {BOTH_WAYS, *STREAMING} for cell in record.cells):
-        samples.held += sum(n for name, n in record.outcome.counters.items() if name.endswith(_HELD))
-    inside = samples.kind == INTRA_KIND
-    for cell in record.cells:
-        name, size = cell.operation, cell.message_bytes
-        over_the_path = name in {PAIRED, BOTH_WAYS, EXCHANGED, *STREAMING} and (
-            inside or _pairs_are_apart(workload.placement)
-        )
-        if not (over_the_path or name in COLLECTIVES) or (name != EXCHANGED and workload.number("compute_us")):
-            continue
-        samples.conditions |= dict.fromkeys([*conditions_of(run, record).items(), *_how_measured(workload, name)])
-        samples.trials[record.order.trial] = record
-        if name == EXCHANGED:
-            samples.exchanges.append(_exchange(run, record, cell))
-            continue
-        ns = run.values(record, cell)
-        if ns.size == 0:
-            continue
-        if name in COLLECTIVES:
-            nodes = renumbered([0] * len(workload.placement) if inside else workload.placement)
-            samples.collectives.setdefault((name, nodes, size), []).append(ns)  # type: ignore[arg-type]  # one of them
-        elif name == PAIRED:
-            samples.round_trips.setdefault(size, []).append(ns)
-            if timer := record.outcome.facts.get(f"{TIMER}{PAIRED}.{size}"):
-                samples.timers[size] = str(timer)
-        else:
-            windows = Windows(size, workload.number("window", 64), max(1, cell.ranks // 2), ns)
-            samples.streamed += ns.size * windows.window_messages * windows.pairs * (1 + (name == BOTH_WAYS))
-            (samples.both_ways if name == BOTH_WAYS else samples.windows).append(windows)
-
-
-def _how_measured(workload: WorkloadOrder, name: str) -> Iterator[tuple[str, str]]:
-    """Return conditions that options of an operation make, beside those of the trial."""
-    how = ", ".join(f"{one} = {workload.options[one]}" for one in ("buffers", "sync") if one in workload.options)
-    yield f"with {name} under", how or "the defaults"
-    if workload.number("compute_us"):
-        yield f"{name} after computing on", format_size(workload.number("working_set", WORKING_SET_BYTES))
-
-
 def _busy(records: Sequence[TrialRecord]) -> str:
     """Return how many launches met a busy machine, if so many that medians cannot leave them out; else nothing."""
     return disturbed_launches(records)[0] if mostly_disturbed(records) else ""
-
-
-def _pairs_are_apart(placement: Sequence[int]) -> bool:
-    """Return whether the messages of every pair went between nodes: rank i of the first half and i of the second."""
-    half = len(placement) // 2
-    return all(first != second for first, second in zip(placement[:half], placement[half:], strict=True))
-
-
-def _exchange(run: RunDir, record: TrialRecord, cell: StoredCell) -> Exchanges:
-    """Return the exchanges of a cell: an end that begins earlier waits as much longer as the other waits shorter."""
-    rows = run.rows(record, cell)
-    rank, warm, ns = (rows[name].to_numpy() for name in ("rank", "warmup", "ns"))
-    ends = [ns[(rank == one) & ~warm] for one in range(cell.ranks)]
-    computed_us = record.order.workload.number("compute_us", 0)
-    return Exchanges(cell.message_bytes, computed_us * 1000, np.mean(ends, axis=0))

@@ -197,7 +197,7 @@ def _fewer_interrupts(path: PathModel) -> PathModel:
 
     An interrupt that waits finds many packets, and acknowledgements among them; the process copies them afterwards.
     """
-    path = replace(path, crossing_ps=())
+    path = replace(path, crossing_ps=(), trailing_ps=(), send_work_ps=(), receive_work_ps=())
     if not path.work_ps:
         return path
     copy_fs = path.moderated_copy_fs_per_byte or path.copy_fs_per_byte

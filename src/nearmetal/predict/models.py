@@ -117,13 +117,17 @@ class PathModel:
     `work_ps` is what a message takes of either end's processor while its process computes, overhead and all: (bytes,
     ps), both rising, on lines between and beyond the last by the byte. Some of it otherwise passes while the process
     waits for the wire; on cores that ranks share none does (`Cores.way_is_work`). (): the overhead alone.
+    `send_work_ps` and `receive_work_ps` are that of single messages that nobody answers, where each rank has a core to
+    itself, likewise; () where not measured.
     `interrupt_fs_per_byte` tells it by the byte, in a file of an older version. `moderated_copy_fs_per_byte` is what
     copying takes where an interrupt stage is added, whose interrupts find many packets; 0 where that is not known.
     `fetched`: inside a node, the receiver alone copies messages above the eager limit and does the work of both ends,
     while the sender has only to ask. `crossing_ps` is what it takes a receiver beyond that of a message that crosses
     one of its own on the way, whose acknowledgements have nothing to ride on: (bytes, ps), sizes rising, on lines and
-    constant beyond the ends; () where not measured. `one_processor`: both ends shared a single one when it was
-    measured. `timers` are sizes whose ping-pong took the time of a timer of the kernel, and which: (bytes, name).
+    constant beyond the ends; () where not measured. `trailing_ps` is what such a message, up to the eager limit, leaves
+    its receiver to do while it computes next, likewise; () where not measured. `one_processor`: both ends shared a
+    single one when it was measured. `timers` are sizes whose ping-pong took the time of a timer of the kernel, and
+    which: (bytes, name).
     """
 
     segments: tuple[Segment, ...]
@@ -134,8 +138,11 @@ class PathModel:
     cold: tuple[tuple[int, int], ...] = ()
     interrupt_fs_per_byte: int = 0
     work_ps: tuple[tuple[int, int], ...] = ()
+    send_work_ps: tuple[tuple[int, int], ...] = ()
+    receive_work_ps: tuple[tuple[int, int], ...] = ()
     fetched: bool = False
     crossing_ps: tuple[tuple[int, int], ...] = ()
+    trailing_ps: tuple[tuple[int, int], ...] = ()
     one_processor: bool = False
     timers: tuple[tuple[int, str], ...] = ()
     single_copy: tuple[int, int] = (0, 0)
@@ -149,13 +156,13 @@ class PathModel:
             )
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(((0, 0), *self.cold))):
             raise BadInputError(f"the time that computing adds to a message does not increase: {self.cold} ps")
-        if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.work_ps)):
-            raise BadInputError(f"the processor time of messages does not increase: {self.work_ps} (bytes, ps)")
-        sizes = [size for size, _ in self.crossing_ps]
-        if not _increase(sizes) or any(ps < 0 for _, ps in self.crossing_ps):
-            raise BadInputError(
-                f"the times of crossing messages are not in order of increasing size: {self.crossing_ps} (bytes, ps)"
-            )
+        for points in (self.work_ps, self.send_work_ps, self.receive_work_ps):
+            if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(points)):
+                raise BadInputError(f"the processor time of messages does not increase: {points} (bytes, ps)")
+        for points in (self.crossing_ps, self.trailing_ps):
+            if not _increase([size for size, _ in points]) or any(ps < 0 for _, ps in points):
+                text = f"the times of crossing messages are not in order of increasing size: {points} (bytes, ps)"
+                raise BadInputError(text)
         if min(self.single_copy) < 0 or self.single_copy[1] > self.copy_fs_per_byte:
             text = f"single messages are copied at {self.single_copy[1]} fs a byte, streams at {self.copy_fs_per_byte}"
             raise BadInputError(f"{text}: the first must be from 0 up and not more than the second")

@@ -219,8 +219,14 @@ def _path(job: _sim.Job, native: _sim.Machine, pair: int, path: PathModel) -> No
         native.add_cold_point(pair, computed_ps, extra_ps)
     for message_bytes, ps in path.works():
         native.add_work_point(pair, message_bytes, ps)
+    for message_bytes, ps in path.send_work_ps:
+        native.add_send_work_point(pair, message_bytes, ps)
+    for message_bytes, ps in path.receive_work_ps:
+        native.add_receive_work_point(pair, message_bytes, ps)
     for message_bytes, ps in path.crossing_ps:
         native.add_crossing_point(pair, message_bytes, ps)
+    for message_bytes, ps in path.trailing_ps:
+        native.add_trailing_point(pair, message_bytes, ps)
 
 
 def _program(program: Program, tables: list[int]) -> _sim.Program:

@@ -283,8 +283,10 @@ def _scale_path(path: PathModel, change: Callable[[Segment], Segment], name: str
         return tuple((at, round(ps * factor)) for at, ps in times_ps)
 
     if name == "overhead":
-        crossing_ps = longer(path.crossing_ps)
-        path = dataclasses.replace(path, cold=longer(path.cold), work_ps=longer(path.works()), crossing_ps=crossing_ps)
+        path = dataclasses.replace(path, cold=longer(path.cold), crossing_ps=longer(path.crossing_ps))
+        path = dataclasses.replace(path, work_ps=longer(path.works()), trailing_ps=longer(path.trailing_ps))
+        ends = longer(path.send_work_ps), longer(path.receive_work_ps)
+        path = dataclasses.replace(path, send_work_ps=ends[0], receive_work_ps=ends[1])
     if name == "bandwidth":
         (single,) = longer((path.single_copy,))
         path = dataclasses.replace(path, copy_fs_per_byte=round(path.copy_fs_per_byte * factor), single_copy=single)

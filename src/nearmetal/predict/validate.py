@@ -13,10 +13,11 @@ from nearmetal.predict.calibration import class_of, errors_of, run_errors
 from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import PROCESSOR, of_mixed_trials, same_condition
-from nearmetal.predict.fit_run import LEAST_SIZES, PAIRED, fit_records, is_back_to_back, key_of
+from nearmetal.predict.fit_run import LEAST_SIZES, fit_records, key_of
 from nearmetal.predict.model_file import ModelFile
 from nearmetal.predict.models import INTRA_KIND, MachineKey, MachineName, NamedMachine
 from nearmetal.predict.native import Placement
+from nearmetal.predict.path_samples import PAIRED, is_back_to_back
 from nearmetal.predict.schedule import OpKind, Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace, words_of
 from nearmetal.predict.simulate import MARKS, Prediction, iterations_ps, simulate_launches
