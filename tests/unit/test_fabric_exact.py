@@ -202,6 +202,29 @@ def test_the_bisection_is_the_sum_of_rates_by_each_pairs_median_window() -> None
     assert bisection_of(read_fabric_file(fabric_of_three(0))) is None
 
 
+@pytest.mark.parametrize(
+    ("warmup", "windows_ns", "rate"),
+    [
+        (0, [4000] * 2 + [800] * 6, 500),
+        (2, [4000] * 2 + [800] * 6, 500),
+        (1, [4800, 3200] + [800] * 6, 625),
+        (0, [16000] + [800] * 7, 125),
+    ],
+    ids=["measured", "only warm-up", "one of each", "none"],
+)
+def test_a_pair_that_gets_less_of_a_shared_link_does_not_count_as_it_is_when_others_have_finished(
+    warmup: int, windows_ns: list[int], rate: float
+) -> None:
+    """One pair has 2,000 MB/s until it has finished, after 8 us; from then on the other has 2,500."""
+    made = cut_of_four()
+    header = replace(made.header, bandwidth_warmup=warmup, bandwidth_iterations=8 - warmup)
+    windows = np.array([windows_ns if a == 1 else [1000] * 8 for a in made.first.tolist()])
+    found = bisection_of(replace(made, header=header, there_ns=windows, back_ns=windows))
+    assert found is not None
+    assert (found.there_together, found.back_together) == pytest.approx((2000 + rate, 2000 + rate))
+    assert found.there_alone == pytest.approx(2000 + 2500)
+
+
 def test_fabrics_that_are_alike_rarely_have_a_ratio_of_nodes_that_excludes_one() -> None:
     """Nodes share their pairs: taken for independent, 10 of 50 such intervals excluded 1, and those of one pair all."""
 

@@ -73,8 +73,8 @@ class Bisection:
     """Bandwidth across the cut into two halves, 10^6 bytes a second, summed over `pairs` pairs.
 
     `there` is from the first half to the second, `back` the other way; `together` with all pairs at the same time,
-    `alone` one pair after another. Sums are of rates by each pair's median window: the rate while all were busy, not
-    that of the slowest pair.
+    `alone` one pair after another. Sums are of rates by each pair's median window, `together` of those that ended while
+    all pairs were busy: on a shared link a pair that gets less goes on alone, and then has all of it.
     """
 
     pairs: int
@@ -86,19 +86,33 @@ class Bisection:
 
 def bisection_of(file: FabricFile) -> Bisection | None:
     """Return the bisection test of a fabric file, None when it was not made."""
-    together, alone = pairs_of(file, CUT), pairs_of(file, ALONE)
-    if not alone.has_bandwidth or not together.has_bandwidth:
+    alone, together = pairs_of(file, ALONE), np.flatnonzero(file.phase_of_rows() == CUT)
+    if not alone.has_bandwidth or not together.size:
         return None
     mega = file.header.bandwidth_bytes * file.header.bandwidth_window * 1e3
-    repeats = together.first.size // alone.first.size
 
-    def total(windows_ns: FloatArray, times: int) -> float:
-        return float((mega / np.median(windows_ns.reshape(times, -1), axis=0)).sum())
+    def at_once(windows_ns: NDArray[np.int64]) -> float:
+        by_pair = windows_ns[together].reshape(-1, alone.first.size, windows_ns.shape[1])
+        return float((mega / np.median(_while_all_are_busy(by_pair, file.header.bandwidth_warmup), axis=0)).sum())
 
     return Bisection(
         alone.first.size,
-        total(together.there_ns, repeats),
-        total(alone.there_ns, 1),
-        total(together.back_ns, repeats),
-        total(alone.back_ns, 1),
+        at_once(file.there_ns),
+        float((mega / alone.there_ns).sum()),
+        at_once(file.back_ns),
+        float((mega / alone.back_ns).sum()),
     )
+
+
+def _while_all_are_busy(windows_ns: NDArray[np.int64], warmup: int) -> FloatArray:
+    """Return the median window of each round and pair, of those that ended before the first pair had finished.
+
+    Of a pair that had only warm-up until then these count, of one without any its first. The shape is (rounds, pairs,
+    windows), all pairs of a round start together.
+    """
+    ends_ns = windows_ns.cumsum(axis=2)
+    in_time = ends_ns <= ends_ns[:, :, -1].min(axis=1)[:, None, None]
+    in_time[:, :, 0] = True
+    measured = in_time & (np.arange(windows_ns.shape[2]) >= warmup)
+    used = np.where(measured.any(axis=2, keepdims=True), measured, in_time)
+    return np.asarray(np.maximum(np.nanmedian(np.where(used, windows_ns, np.nan), axis=2), 1.0))
