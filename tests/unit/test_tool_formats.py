@@ -637,6 +637,15 @@ def test_omb_with_another_datatype_is_kept_apart(title: str, datatype: str, name
     assert found.workload == name
 
 
+def test_omb_with_derived_datatypes_is_kept_apart() -> None:
+    """Every second stretch of a vector was a message of all its bytes."""
+    head = "# OSU MPI {} Test v7.4\n# Datatype: MPI_CHAR.\n# Size {:>22}     Transmit Size\n"
+    kept = f"{head.format('Latency', 'Avg Latency(us)')}8 {'3.21':>28}{4:>18}\n16 {'3.30':>27}{8:>18}\n"
+    (found,) = _imported(kept)
+    assert (found.workload, [cell.message_bytes for cell in found.cells]) == ("omb-latency-ddt", [8, 16])
+    assert "messages of a derived datatype that it does not name: import outputs of one kind only" in found.lacks
+
+
 def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
     head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n"
     (found,) = _imported(f"{head}             3.05                Pass\n")
@@ -1107,12 +1116,24 @@ def test_a_latency_of_0_is_refused() -> None:
         ("-red_data_type int -data_type char", "imb-2-red_data_type-int-data_type-char"),
         ("-off_cache 16,128", "imb-2-off_cache-16_128"),
         ("-sync off", "imb-2-sync-off"),
+        ("-map 4x2", "imb-2-map-4x2"),
+        ("-thread_level multiple -warm_up off", "imb-2-thread_level-multiple-warm_up-off"),
     ],
 )
 def test_imb_told_to_measure_otherwise_is_kept_apart(told: str, name: str) -> None:
-    """Launches with cold buffers or other datatypes were blocks of the usual ones."""
+    """Launches with cold buffers or other datatypes were blocks of the usual ones.
+
+    So were pings between nodes (`-map`), of those inside one.
+    """
     text = data("imb-2021.11.txt").replace(b"-iter 100 ", f"-iter 100 {told} ".encode())
     assert [one.workload for one in _imported(text)] == [name]
+
+
+def test_imb_with_the_memory_of_gpus_is_kept_apart() -> None:
+    """Device memory is what it takes there unless it is told otherwise."""
+    text = data("imb-2021.11.txt").replace(b"MPI-1 part\n", b"MPI-1 part (GPU)\n")
+    host = text.replace(b"-iter 100 ", b"-mem_alloc_type host -iter 100 ")
+    assert [_imported(one)[0].workload for one in (text, host)] == ["imb-2-gpu", "imb-2-gpu-mem_alloc_type-host"]
 
 
 def test_sizes_skipped_by_imb_for_memory_or_time_are_named() -> None:

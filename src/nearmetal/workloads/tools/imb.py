@@ -22,8 +22,13 @@ _VERSION = re.compile(r"^#[ \t]+Intel ?\(R\) MPI Benchmarks ([\w.]+(?: Update \d
 _HEAD = re.compile(r"^ *(#bytes +)?#repetitions +(t.*)$", re.MULTILINE)
 
 _CALLED = re.compile(r"^# Calling sequence was: *\n+# (.*)$", re.MULTILINE)
-_OTHERWISE = re.compile(r" -((?:red_)?data_type|contig_type|off_cache|root_shift|sync|imb_barrier) +(\S+)")
-"""What makes its benchmarks other measurements, and is told nowhere else."""
+_OTHERWISE = re.compile(
+    r" -((?:red_)?data_type|contig_type|off_cache|root_shift|sync|imb_barrier|map|thread_level|warm_up|mem_alloc_type)"
+    r" +(\S+)"
+)
+"""What makes its benchmarks other measurements, and is told nowhere else: `-map` chooses which ranks are neighbours."""
+_GPU = re.compile(r"^#[ \t]+Intel ?\(R\) MPI Benchmarks .* part \(GPU\)$", re.MULTILINE)
+"""Its buffers are in a GPU's memory unless it is told otherwise."""
 _ENDED = "\n# All processes entering MPI_Finalize"
 
 _FAILURES = ("out-of-mem.;", "int-overflow.;", "time-out.;")
@@ -65,7 +70,8 @@ def parse(data: bytes) -> ImbOutput:
     blocks = tuple(_block(start[1], text[start.end() : end]) for start, end in zip(starts, ends, strict=True))
     version, called = _VERSION.search(text), _CALLED.search(text)
     told = _OTHERWISE.findall(called[1]) if called else []
-    otherwise = tuple(f"{option}-{re.sub('[^a-z0-9.-]', '_', value)}" for option, value in told)
+    gpu = ("gpu",) if _GPU.search(text) else ()
+    otherwise = (*gpu, *(f"{option}-{re.sub('[^a-z0-9.-]', '_', value)}" for option, value in told))
     return ImbOutput(version[1] if version else "", _ENDED in text, blocks, otherwise)
 
 

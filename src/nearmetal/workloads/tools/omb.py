@@ -10,6 +10,7 @@ with a number.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -73,6 +74,8 @@ _OF_PAIRS = ("latency", "multi_latency", "bw", "bibw", "message_rate")
 _OF_TOLD_RANKS = ("latency", "bw", "bibw", "message_rate")
 _LAST_OF_PAIRS, _LAST_OF_COLLECTIVES = 1 << 22, 1 << 20
 _SIZES = ("size", "# size")
+_TRANSMITTED = "transmit size"
+"""The column that `-D` adds: what a derived datatype sends of each size."""
 _USUAL_TYPES = {"reduce": "MPI_INT", "allreduce": "MPI_INT"}
 """What version 7 reduces unless `-T` says otherwise; it moves MPI_CHAR. Earlier ones name no datatype."""
 _MOST_ROWS = 1024
@@ -85,7 +88,7 @@ class OmbTable:
 
     `rows` are one mean a size in the table's `unit`, 0 where it rounds to 0.00. `datatype` is named where it is not the
     usual one, and where a launch (`-T all`) printed a table for each of several, `window` where it is printed.
-    `otherwise` names what makes it another measurement: Python, threads, a GPU's memory.
+    `otherwise` names what makes it another measurement: Python, threads, a GPU's memory, derived datatypes.
     """
 
     version: str
@@ -121,12 +124,11 @@ def parse(data: bytes) -> OmbTable:
         name for i, name in enumerate(head) if i != mean and name not in (*_SIZES, "pass", "validation", "mb/s")
     )
     window = pairs[2] if pairs else ""
-    return OmbTable(
-        version[1] if version else "", operation, unit, count, rows, aside, window=window, otherwise=_otherwise(text)
-    )
+    otherwise = _otherwise(text, head)
+    return OmbTable(version[1] if version else "", operation, unit, count, rows, aside, "", window, otherwise)
 
 
-def _otherwise(text: str) -> str:
+def _otherwise(text: str, head: Sequence[str]) -> str:
     """Return what makes a table another measurement than that of the same operation, empty where nothing does."""
     device, buffers = _DEVICE.search(text), _BUFFERS.search(text)
     threads = re.search(_THREADS, text, re.MULTILINE)
@@ -134,6 +136,7 @@ def _otherwise(text: str) -> str:
     found += threads.groups() if threads and threads.groups() != _USUAL_THREADS else []
     found += [device[1].lower()] if device else []
     found += [f"{buffers[1]}-{buffers[2]}".lower()] if buffers else []
+    found += ["ddt"] if _TRANSMITTED in head else []
     return "-".join(found)
 
 
@@ -237,6 +240,9 @@ _WORKLOAD = MpiBenchmark(
 )
 
 
+_DERIVED = "messages of a derived datatype that it does not name: import outputs of one kind only"
+
+
 def _adopt(table: OmbTable) -> Foreign[FileCell]:
     if table.unit == "MB/s" and any(row.message_bytes == 0 for row in table.rows):
         raise ForeignFileError("a bandwidth of messages without bytes is no bandwidth")
@@ -250,7 +256,8 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     pairs = f"{table.pairs}-pairs" if table.pairs > 1 else ""
     name = "-".join(filter(None, ("omb", table.operation, table.otherwise, table.datatype, pairs, window)))
     ranks = "" if table.operation in _OF_TOLD_RANKS else "no number of processes: import outputs of one number only"
-    lacks = tuple(filter(None, (ONE_MEAN, ranks, aside, zeros, ended)))
+    derived = _DERIVED if _TRANSMITTED in table.left_aside else ""
+    lacks = tuple(filter(None, (ONE_MEAN, ranks, derived, aside, zeros, ended)))
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks, window=table.window)
 
 
