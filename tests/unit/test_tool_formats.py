@@ -646,6 +646,12 @@ def test_omb_with_derived_datatypes_is_kept_apart() -> None:
     assert "messages of a derived datatype that it does not name: import outputs of one kind only" in found.lacks
 
 
+def test_mpi4py_does_not_say_what_it_sent() -> None:
+    """Pickled objects took 10 times as long as arrays, and the tables look alike."""
+    (found,) = _imported(data("mpi4py-4.1.2-pingpong.txt"))
+    assert "neither which arrays nor whether they were pickled: import outputs of one kind only" in found.lacks
+
+
 def test_omb_barrier_with_a_validation_that_has_no_heading() -> None:
     head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n"
     (found,) = _imported(f"{head}             3.05                Pass\n")
