@@ -70,6 +70,33 @@ def test_a_healthy_fabric_exits_with_0(workspace: Workspace) -> None:
     assert workspace.host.closed
 
 
+_TUNED = '[[setting]]\nname = "tuned"\nknobs = { "host.cpu-governor" = "performance" }\n'
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            _TUNED,
+            "a fabric is measured as found: the knobs of setting tuned are not set",
+        ),
+        (
+            '[[workload]]\nname = "large"\nkind = "fabric"\nplacement = [0, 1]\n',
+            "of 2 workloads of kind 'fabric' only fabric is measured",
+        ),
+        (_TUNED + '[[setting]]\nname = "plain"\n', ""),
+    ],
+    ids=["knobs", "workloads", "one without"],
+)
+def test_what_a_study_asks_for_and_a_fabric_leaves_out_is_said(workspace: Workspace, more: str, said: str) -> None:
+    """A fabric under the only setting of its study was one of the machines as they were found."""
+    workspace.study.write_text(STUDY + more)
+    code, _, err = workspace.fabric(workspace.study, "--out", "run", "--no-bisection")
+    assert code == 0
+    assert (f"warning: {said}" if said else "") in err
+    assert ("warning" in err) == bool(said)
+
+
 def test_a_node_slow_both_ways_is_not_called_slow_one_way(workspace: Workspace) -> None:
     workspace.host = MadeUpHost(Faults(senders={2: 2.1}, receivers={2: 1.5}))
     code, out, _ = workspace.fabric(workspace.study, "--out", "run")

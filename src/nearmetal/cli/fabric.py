@@ -9,7 +9,7 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, format_option
 from nearmetal.errors import BadInputError, ExitCode, StoreError, command_line
 from nearmetal.fabric.against import AGAINST_SEED, against, check_nodes
-from nearmetal.fabric.measure import measure, whole_order
+from nearmetal.fabric.measure import measure, passed_over, whole_order
 from nearmetal.fabric.survey import Survey, survey
 from nearmetal.report import fabric_html, fabric_json, fabric_text
 from nearmetal.run.begin import default_root, info_of
@@ -76,6 +76,8 @@ def _measured(
     spec, text = read_study(study)
     spec, hosts = with_hosts_file(spec)
     order = whole_order(spec, path_name, nodes, bisection=bisection)
+    for sentence in passed_over(spec):
+        warn(sentence)
     if earlier:
         check_nodes(len(order.workload.placement), earlier)
     check_path(spec.host.kind, next(path for path in spec.path if path.name == order.path.label))

@@ -153,6 +153,15 @@ def whole_order(study: Study, path_name: str, nodes: int, *, bisection: bool) ->
     return order
 
 
+def passed_over(study: Study) -> list[str]:
+    """Return in words what the study asks for and `whole_order` leaves out."""
+    fabrics = [one.name for one in study.workload if one.kind == Fabric.kind]
+    only = f"of {len(fabrics)} workloads of kind {Fabric.kind!r} only {fabrics[0]} is measured" if fabrics[1:] else ""
+    names = ", ".join(one.name for one in study.setting)
+    knobs = f"a fabric is measured as found: the knobs of setting {names} are not set"
+    return [one for one in (only, knobs if all(one.knobs for one in study.setting) else "") if one]
+
+
 def _path(study: Study, name: str) -> PathSpec:
     for path in study.path:
         if path.name == (name or study.baseline):
