@@ -822,13 +822,17 @@ def test_streams_of_iperf_that_may_send_less_are_kept_apart() -> None:
         ("tcp", 0, "iperf3"),
         ("tcp", 1 << 20, "iperf3-1.04858-mbit"),
         ("udp", 1 << 20, "iperf3"),
+        ("udp", 0, "iperf3-unlimited"),
         ("udp", 3_000_000_000, "iperf3-3000-mbit"),
     ):
         report = data(f"iperf3-3.12-{protocol}.json")
         report = re.sub(rb'"target_bitrate":\s*\d+', b'"target_bitrate": %d' % limit, report)
         assert _imported(report)[0].workload == workload
-    usual = data("iperf2-2.1.8-udp.txt").replace(b"IPG target: 1121.52 us", b"IPG target: 11215.21 us")
-    assert _imported(usual)[0].workload == "iperf2"
+    told = data("iperf2-2.1.8-udp.txt")
+    usual, at_once = (
+        told.replace(b"IPG target: 1121.52 us", b"IPG target: %s us" % one) for one in (b"11215.21", b"0.00")
+    )
+    assert [_imported(one)[0].workload for one in (usual, at_once)] == ["iperf2", "iperf2-unlimited"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ _STREAM = re.compile(r"^\[ *\d+\] local .* connected with ", re.MULTILINE)
 _ANOTHER = re.compile(r"^\[ *\d+\] local .* \((full-duplex|bb\b)", re.MULTILINE)
 _REVERSE = re.compile(rb"^\[ *\d+\] local .* \(reverse\)", re.MULTILINE)
 _PACE = re.compile(rb"^Sending (\d{1,5}) byte datagrams, IPG target: (\d{1,9}\.\d\d) us", re.MULTILINE)
-_USUAL_MBIT = "1.05"
+_USUAL = "1.05-mbit"
 """Of datagrams, unless `-b` sets another."""
 _SIZE = rb" +(\d{1,9}(?:\.\d{1,3})?) ([KMG]?)[Bb]yte"
 _BLOCK = re.compile(rb"^(?:Write buffer size:|Sending)" + _SIZE, re.MULTILINE)
@@ -83,9 +83,9 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         lacks.append("with -i, a file that was cut after its first interval would look the same")
     cell = (f"{protocol}_stream", 0, one_figure("Mbit/s", rate))
     name = of_streams("iperf2", streams) + ("-reverse" if _REVERSE.search(data) else "")
-    if (pace := _PACE.search(data)) and float(pace[2]):
-        mbit = f"{round(8 * int(pace[1]) / float(pace[2]), 2):g}"
-        name += f"-{mbit}-mbit" if mbit != _USUAL_MBIT else ""
+    if pace := _PACE.search(data):
+        mbit = f"{round(8 * int(pace[1]) / float(pace[2]), 2):g}-mbit" if float(pace[2]) else "unlimited"
+        name += f"-{mbit}" if mbit != _USUAL else ""
     if block := _BLOCK.search(data):
         size = _bytes(block)
         name += f"-{size}-byte-blocks" if size not in _USUAL_BLOCKS[protocol] else ""

@@ -38,9 +38,10 @@ class Report:
     """One run: `received_bit_s` is what arrived, `retransmits` is -1 and `lost` 0 where the protocol has none.
 
     `of_sender` says that its intervals count what was sent, whether or not it arrived; `reverse` that the server sent.
-    `limit_bit_s` is what each stream may send, `window_bytes` the socket's buffer: 0 for the kernel's choice, and where
-    a release does not say. `paced_bit_s` is what the kernel lets each stream send (`--fq-rate`), `of_sender_tcp` its
-    congestion control and the segments' size, both the kernel's unless chosen.
+    `limit_bit_s` is what each stream may send, 0 without a limit, None where a release does not say. `window_bytes` is
+    the socket's buffer, 0 for the kernel's choice, and where a release does not say. `paced_bit_s` is what the kernel
+    lets each stream send (`--fq-rate`), `of_sender_tcp` its congestion control and the segments' size, both the
+    kernel's unless chosen.
     """
 
     version: str
@@ -53,7 +54,7 @@ class Report:
     received_bit_s: float
     retransmits: int
     lost: int
-    limit_bit_s: int
+    limit_bit_s: int | None
     window_bytes: int
     paced_bit_s: int
     of_sender_tcp: str
@@ -119,7 +120,7 @@ def _report(raw: dict[str, object]) -> Report:
         received_bit_s=_number(received["bits_per_second"]) * (1.0 if "sum_received" in end else _arrived(received)),
         retransmits=_count(sent.get("retransmits", -1), least=-1),
         lost=_count(_object(end.get("sum") or {}).get("lost_packets", 0)),
-        limit_bit_s=_count(test.get("target_bitrate", 0)),
+        limit_bit_s=_count(test["target_bitrate"]) if "target_bitrate" in test else None,
         window_bytes=_count(start.get("sock_bufsize", 0)),
         paced_bit_s=_count(test.get("fqrate", 0)),
         of_sender_tcp=" and ".join(filter(None, (str(end.get("sender_tcp_congestion", ""))[:16], _segments(start)))),
@@ -247,8 +248,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
         of_intervals += "; they count what was sent, scaled to the rate that arrived"
     lacks: tuple[str, ...] = (ONE_MEAN if report.unheard else of_intervals,)
     name = of_streams("iperf3", report.streams) + ("-reverse" if report.reverse else "")
-    if report.limit_bit_s not in {0, _UDP_BIT_S if report.protocol == "udp" else 0}:
-        name += f"-{report.limit_bit_s / 1e6:g}-mbit"
+    if report.limit_bit_s not in {None, _UDP_BIT_S if report.protocol == "udp" else 0}:
+        name += f"-{report.limit_bit_s / 1e6:g}-mbit" if report.limit_bit_s else "-unlimited"
     name += f"-paced-{report.paced_bit_s / 1e6:g}-mbit" if report.paced_bit_s else ""
     lacks += (f"sent with {report.of_sender_tcp}, chosen or not",) if report.of_sender_tcp else ()
     if report.protocol == "udp":  # the default follows the path's MTU, so that paths to be compared may differ
