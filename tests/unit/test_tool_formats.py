@@ -711,9 +711,27 @@ def test_packets_that_do_not_wait_for_each_other_are_no_ping_pong() -> None:
     (burst,) = _imported(data("sockperf-3.7-full-log-burst.csv"))
     assert (burst.workload, burst.cells[0].operation) == ("sockperf-burst-5", "under_load")
     (load,) = _imported(
-        data("sockperf-3.7-full-log-burst.csv").replace(b"--mps=3000000 --burst=5", b"--mps=600000 --burst=1")
+        data("sockperf-3.7-full-log-burst.csv").replace(b"--mps=3000000 --burst=5", b"--mps=10000 --burst=1")
     )
-    assert (load.workload, load.cells[0].operation) == ("sockperf", "under_load")
+    assert (load.workload, load.cells[0].operation) == ("sockperf-10000-mps-reply-every-1", "under_load")
+
+
+@pytest.mark.parametrize(
+    ("told", "load", "name"),
+    [
+        (b"--mps=600000 --burst=1 --reply-every=1", False, "sockperf"),
+        (b"--mps=10000 --burst=1 --reply-every=1", False, "sockperf-10000-mps"),
+        (b"--mps=10000 --burst=1 --reply-every=100", True, "sockperf"),
+        (b"--mps=10000 --burst=1 --reply-every=2", True, "sockperf-reply-every-2"),
+        (b"--mps=1000 --burst=1 --reply-every=2", True, "sockperf-1000-mps-reply-every-2"),
+        (b"--mps=10000 --burst=1", True, "sockperf"),
+    ],
+)
+def test_a_load_of_sockperf_with_other_answers_is_kept_apart(told: bytes, load: bool, name: str) -> None:
+    """One of which each message was answered stood for a ping-pong, and any number of answers for one in a hundred."""
+    text = data("sockperf-3.7-full-log-ul.csv" if load else "sockperf-3.7-full-log-first-200.csv")
+    (found,) = _imported(re.sub(rb"--mps=\S+ --burst=\S+ --reply-every=\S+", told, text))
+    assert (found.workload, found.cells[0].operation) == (name, "under_load" if load else "round_trip")
 
 
 def test_a_load_is_no_ping_pong() -> None:
@@ -723,6 +741,8 @@ def test_a_load_is_no_ping_pong() -> None:
         assert [cell.operation for cell in found.cells] == [operation]
         order = WorkloadOrder("sockperf", "imported", {"operation": operation}, (0, 1))
         assert shown_for(order, operation, 0).name == "latency (half a round trip)"
+        unsaid = "neither its rate nor how many messages were answered: import outputs of one kind only"
+        assert (unsaid in found.lacks) == (operation == "tcp_under_load"), "the log says both"
 
 
 def test_a_mean_over_ranks_is_not_the_slowest_rank() -> None:

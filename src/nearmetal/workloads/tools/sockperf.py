@@ -35,8 +35,11 @@ _LOOK_BYTES = 1 << 16
 _PARAMETERS = re.compile(r"--msg-size=(\d+)")
 _BURST = re.compile(rb"--burst=([02-9]|\d{2,9})\b")
 _RATE = re.compile(rb"--mps=(\d{1,9})\b")
-_USUAL_RATES = (600_000, 10_000)
-"""Bursts a second of a ping-pong, which does not reach them, and of a load, unless `--mps` says otherwise."""
+_EVERY = re.compile(rb"--reply-every=(\d{1,9})\b")
+_OF_PING_PONG, _OF_LOAD = 600_000, 10_000
+"""Bursts a second, which a ping-pong does not reach, unless `--mps` says otherwise."""
+_ANSWERED = 100
+"""A load has one message of so many answered, unless `--reply-every` says otherwise."""
 _HEAD = "packet, txTime(sec), rxTime(sec), latency(usec)"
 _ROW = re.compile(r"(\d+), (\d+)\.(\d{9}), (\d+)\.(\d{9}), *[\d.]+")
 
@@ -196,12 +199,21 @@ def _adopt_log(data: bytes) -> Iterator[Foreign[FileCell]]:
     lacks += () if size else (NO_SIZE,)
     if _overlap(spans):
         operation = operation.replace("round_trip", "under_load")
-    burst, rate = (one.search(data[:_LOOK_BYTES]) for one in (_BURST, _RATE))
-    at_once = int(burst[1]) if burst else 1
-    name = f"sockperf-burst-{at_once}" if burst else "sockperf"
-    if rate and int(rate[1]) not in {at_once * usual for usual in _USUAL_RATES}:
-        name += f"-{int(rate[1])}-mps"
+    name = _workload(data[:_LOOK_BYTES], load=operation.endswith("under_load"))
     yield Foreign("sockperf", "", name, 2, ((operation, size, spans),), (*lacks, *_astray(data)))
+
+
+def _workload(head: bytes, *, load: bool) -> str:
+    """Return the name of what a log's parameters tell of bursts, rate and answers, where they are not the usual ones.
+
+    Each message of a ping-pong is answered, also in bursts, which look like a load.
+    """
+    burst, rate, answered = (int(found[1]) if (found := one.search(head)) else 0 for one in (_BURST, _RATE, _EVERY))
+    usual = {_OF_PING_PONG} if answered == 1 else {_OF_LOAD} if answered else {_OF_PING_PONG, _OF_LOAD}
+    name = f"sockperf-burst-{burst}" if burst else "sockperf"
+    name += f"-{rate}-mps" if rate and rate not in {max(1, burst) * one for one in usual} else ""
+    answers = _ANSWERED if load and not burst else 1
+    return name + (f"-reply-every-{answered}" if answered not in {0, answers, _ANSWERED} else "")
 
 
 def _astray(data: bytes) -> tuple[str, ...]:
@@ -222,7 +234,8 @@ def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     mean_us = parse_summary(data).mean_half_round_trip_us
     operation, unsaid = _operation(data)
     interval = "its interval is of a mean of dependent packets; give its --full-log instead"
-    lacks = (ONE_MEAN, NO_SIZE, *unsaid, interval, *_astray(data))
+    load = ("neither its rate nor how many messages were answered: import outputs of one kind only",)
+    lacks = (ONE_MEAN, NO_SIZE, *unsaid, *(load if operation.endswith("under_load") else ()), interval, *_astray(data))
     yield Foreign("sockperf", "", "sockperf", 2, ((operation, 0, one_figure("us", 2 * mean_us)),), lacks)
 
 
