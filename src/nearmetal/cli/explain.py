@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -11,8 +12,10 @@ from nearmetal.errors import BadInputError, command_line
 from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.terminal import Console
 from nearmetal.report.waterfall import as_json, as_text
+from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.stopping import unfinished
 from nearmetal.results.waterfalls import Waterfall, waterfalls
+from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir
 from nearmetal.units import format_size
 
@@ -42,12 +45,27 @@ def command(
         )
     asked = {"path": paths, "setting": settings, "workload": [workload] * bool(workload)}
     found = _asked(run, traced, {**asked, _SIZE: parse_sizes(size) if size else ()})
-    say_unfinished(unfinished(opened, opened.trials()), Console(stderr=True))
     baseline = opened.study().baseline
     label = opened.info.host_label
     columns, height = shutil.get_terminal_size((80, _LINES))
-    text = as_json(found, baseline, label) if form == "json" else as_text(found, baseline, label, height, columns)
+    doubts = _doubts(opened)
+    if form == "json":
+        text = as_json(found, baseline, label, doubts)
+    else:
+        text = as_text(found, baseline, label, height, columns)
     click.echo(text, nl=False)
+
+
+def _doubts(run: RunDir) -> dict[str, object]:
+    """Say what speaks against the figures of a run, and return it as keys of JSON."""
+    records = run.trials()
+    good, lacks, console = valid(records), unfinished(run, records), Console(stderr=True, soft_wrap=True)
+    mixed = [str(one) for one in disagreements(good)]
+    cautions = cautions_of_levels(good, run.info.host_kind)
+    say_unfinished(lacks, Console(stderr=True))
+    for line in (*(f"MIXED PROVENANCE: {one}" for one in mixed), *(f"CAUTION: {one}" for one in cautions)):
+        console.print(line)
+    return {"unfinished": asdict(lacks) if lacks else None, "mixed_provenance": mixed, "cautions": cautions}
 
 
 def _asked(run: Path, traced: Sequence[Waterfall], asked: Mapping[str, Collection[object]]) -> list[Waterfall]:

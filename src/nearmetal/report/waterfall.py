@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
 from nearmetal.facts.waterfall import PARTS
@@ -232,8 +232,14 @@ def _columns(of: Table, first: int, end: int) -> Table:
     return replace(of, head=head, rows=tuple(rows))
 
 
-def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
-    """Return every waterfall as JSON, the parts in the order of a message's way: docs/reference/report-json.md."""
+def as_json(
+    found: Sequence[Waterfall], baseline: str, host_label: str, doubts: Mapping[str, object] | None = None
+) -> str:
+    """Return every waterfall as JSON, the parts in the order of a message's way: docs/reference/report-json.md.
+
+    `doubts` are keys that say what speaks against the run's figures.
+    """
+    more = {id(lane.of): _more(lane) for _, lanes in by_size(found, baseline) for lane in lanes}
     lanes = [
         {
             "path": one.path,
@@ -248,8 +254,24 @@ def as_json(found: Sequence[Waterfall], baseline: str, host_label: str) -> str:
             "untraced_mean_ns": one.untraced_ns,
             "residue": one.residue,
             "parts_ns": one.parts_ns,
+            "more": more[id(one)],
         }
         for one in found
     ]
-    whole = {"format": 1, "baseline": baseline, "figures_from": host_label, "parts": PARTS, "lanes": lanes}
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    of_run = {"format": 1, "baseline": baseline, "figures_from": host_label, **(doubts or {})}
+    return json.dumps({**of_run, "parts": PARTS, "lanes": lanes}, indent=1, allow_nan=False) + "\n"
+
+
+def _more(lane: Lane) -> dict[str, object] | None:
+    """Return what a message, and the part that adds most, takes more than on the baseline, None without one."""
+    if lane.base is None:
+        return None
+    part, whole = lane.most_added, lane.of.more_ns(lane.base)
+    of_part = lane.of.more_ns(lane.base, part) if part else None
+    return {
+        "mean_ns": lane.of.mean_ns - lane.base.mean_ns,
+        "interval_ns": asdict(whole) if whole else None,
+        "part": part,
+        "part_mean_ns": lane.added_ns(part) if part else None,
+        "part_interval_ns": asdict(of_part) if of_part else None,
+    }

@@ -54,8 +54,12 @@ name = "default"
 """
 
 
-def _run(root: Path, plain: dict[str, Scalar], kind: str = "engine") -> RunDir:
-    """A run with one traced trial and one untraced trial of the same samples, each under its own options."""
+def _run(root: Path, plain: dict[str, Scalar], kind: str = "engine", *, busy: bool = False) -> RunDir:
+    """A run with one traced trial and one untraced trial of the same samples, each under its own options.
+
+    If it is `busy`, other programs use the machine, and the kernel is another one for the second trial.
+    """
+    counters = {"cpu.user": 100, "cpu.idle": 100, "others.cc1plus": 70} if busy else {}
     info = RunInfo("one", digest(STUDY), "lab", "a test", "0", "2026-01-01T00:00:00+00:00")
     made = RunDir.create(root, info, STUDY)
     files = read_bundle(GOLDEN)
@@ -63,7 +67,8 @@ def _run(root: Path, plain: dict[str, Scalar], kind: str = "engine") -> RunDir:
         of_kind = "engine" if label == "traced" else kind
         order = Order(number, 0, PathOrder("vf", "vf"), WorkloadOrder(label, of_kind, dict(options)), "default")
         kept = files if label == "traced" else {"samples": files["samples"]}
-        outcome = Outcome(TrialStatus.VALID, files=kept)
+        facts: dict[str, Scalar] = {"kernel.release": f"6.{number}"} if busy else {}
+        outcome = Outcome(TrialStatus.VALID, files=kept, facts=facts, counters=counters)
         made.append(order, outcome, decode(outcome), attempt=1, started_utc="2026-01-01T00:00:00+00:00")
     made.close()
     return made
@@ -307,6 +312,35 @@ def test_explain_gives_json(run: RunDir, one: Waterfall) -> None:
     assert (whole["baseline"], lane["path"], lane["message_bytes"], lane["round_trips"]) == ("vf", "vf", 64, 30)
     assert sum(lane["parts_ns"].values()) == pytest.approx(one.mean_ns) == lane["mean_ns"]
     assert set(lane["parts_ns"]) <= set(whole["parts"])
+
+
+def test_explain_says_what_else_speaks_against_its_figures(tmp_path: Path, run: RunDir) -> None:
+    """Parts of launches under two kernels, on a busy machine, stood there as those of any others."""
+    busy = "2 of 2 launches ran on a busy machine; in the worst of them cc1plus used 35 % of the processors"
+    root = str(_run(tmp_path / "busy", {}, busy=True).root)
+    told = CliRunner().invoke(command, [root], catch_exceptions=False).stderr
+    assert f"MIXED PROVENANCE: kernel.release: 6.0 | 6.1\nCAUTION: {busy}\n" in told
+    whole = json.loads(CliRunner().invoke(command, [root, "--format", "json"], catch_exceptions=False).stdout)
+    assert (whole["mixed_provenance"], whole["cautions"]) == (["kernel.release: 6.0 | 6.1"], [busy])
+    assert whole["unfinished"]["says"] == "it has 1 of at least 5 blocks"
+    quiet = json.loads(CliRunner().invoke(command, [str(run.root), "--format", "json"], catch_exceptions=False).stdout)
+    assert (quiet["mixed_provenance"], quiet["cautions"]) == ([], [])
+
+
+def test_the_json_of_explain_has_the_answer_with_its_intervals(one: Waterfall) -> None:
+    """Other programs got means alone, and so a difference of which no launch was known to be free."""
+    blocks = {0: one.trips[:15], 1: one.trips[15:]}
+    base = {
+        block: tuple(replace(trip, measured_ns=trip.measured_ns - 7000) for trip in of) for block, of in blocks.items()
+    }
+    pair = [replace(one, path="native", blocks=base), replace(one, blocks=blocks)]
+    native, vf = json.loads(waterfall.as_json(pair, "native", "a test"))["lanes"]
+    assert native["more"] is None
+    assert (vf["more"]["mean_ns"], vf["more"]["part"]) == (pytest.approx(3500), None)
+    assert vf["more"]["interval_ns"]["low"] == pytest.approx(3500)
+    (_, longer) = json.loads(waterfall.as_json(_two(one), "native", "a test"))["lanes"]
+    assert (longer["more"]["part"], longer["more"]["interval_ns"]) == ("moderation wait", None)
+    assert longer["more"]["part_mean_ns"] > 0
 
 
 def test_the_report_has_a_section_of_its_own(run: RunDir, one: Waterfall) -> None:
