@@ -56,6 +56,7 @@ class MadeUpHost:
     prefix: str = "n"
     window: int = 16
     bandwidth: bool = True
+    counters: dict[str, int] = field(default_factory=dict)
     fabrics: dict[int, MadeUpFabric] = field(default_factory=dict)
     kind = "fake"
     label = "made-up figures with a label that is longer than a terminal is wide: they describe no machine at all"
@@ -67,7 +68,8 @@ class MadeUpHost:
         if order.trial in self.broken:
             return Outcome(TrialStatus.FAILED, reason="the fabric was not measured: n3 died", hint="mend n3")
         data = self._file(order)
-        return Outcome(TrialStatus.VALID, files={SAMPLES: data[:-30] if order.trial in self.torn else data})
+        files = {SAMPLES: data[:-30] if order.trial in self.torn else data}
+        return Outcome(TrialStatus.VALID, files=files, counters=self.counters)
 
     def close(self) -> None:
         self.closed = True

@@ -309,6 +309,27 @@ def test_what_cannot_be_seen_is_said_where_nothing_is_named(workspace: Workspace
     assert said in str(json.loads(workspace.fabric("run", "--format", "json")[1])["unseen"])
 
 
+def test_a_fabric_on_a_busy_machine_says_so_whenever_it_is_shown(workspace: Workspace) -> None:
+    """A warning stood before the measurement alone, and the finished run had no word of it."""
+    workspace.host = MadeUpHost(Faults(senders={2: 2.1}))
+    workspace.fabric(workspace.study, "--out", "quiet", "--no-bisection")
+    workspace.host = replace(workspace.host, seed=2, counters={"cpu.user": 100, "cpu.idle": 100, "others.cc1plus": 70})
+    workspace.fabric(workspace.study, "--out", "busy", "--no-bisection")
+    said = [f"The {launch} launch ran on a busy machine: cc1plus used 35 % of the processors." for launch in _LAUNCHES]
+    for root, expected in (("quiet", []), ("busy", said)):
+        _, out, _ = workspace.fabric(root)
+        assert [line for line in said if line in workspace.flat(out)] == expected
+        unseen = json.loads(workspace.fabric(root, "--format", "json")[1])["unseen"]
+        assert [line for line in unseen if "busy" in line] == expected
+    _, out, _ = workspace.fabric("quiet", "--against", "busy")
+    assert f"Of the base: {said[0]}" in workspace.flat(out)
+    compared = json.loads(workspace.fabric("quiet", "--against", "busy", "--format", "json")[1])
+    assert (compared["disturbed"], compared["base_disturbed"]) == ([], said)
+
+
+_LAUNCHES = ("first", "second")
+
+
 def test_a_healthy_fabric_hides_nothing(workspace: Workspace) -> None:
     workspace.host.fabrics[8] = MadeUpFabric(8, Faults(), seed=3, noise=QUIET)
     workspace.fabric(workspace.study, "--out", "run")

@@ -1,6 +1,6 @@
 """What a run directory says of a fabric: everything that is drawn, printed or compared, read again at any time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, command_line
 from nearmetal.fabric.detect import RetestedSuspect, Screen, confirm, screen, unconfirmed
 from nearmetal.fabric.figures import Bisection, bisection_of, latency_table, pairs_of, window_table
 from nearmetal.fabric.measure import RETESTS, WHOLE, FabricError
+from nearmetal.results.evidence import disturbed
 from nearmetal.stats.interval import FloatArray
 from nearmetal.store.rundir import RunDir, RunInfo, TrialRecord
 from nearmetal.units import rounded
@@ -24,7 +25,8 @@ class Survey:
     `window` is how many messages are in flight. `latency_us[i, j]` is half the median round trip, `rate[i, j]` the rate
     from i to j in 10^6 bytes a second by the median window (None where it was not measured), of suspected links those
     of their re-tests; both have shape (nodes, nodes) and a diagonal of NaN. `retested` says whether the suspects, if
-    any, were measured again; `rounds` counts them by phase.
+    any, were measured again; `rounds` counts them by phase. `disturbed` says which launch ran on a busy
+    machine.
     """
 
     info: RunInfo
@@ -40,6 +42,7 @@ class Survey:
     retested: bool
     bisection: Bisection | None
     rounds: dict[str, int]
+    disturbed: tuple[str, ...]
 
     @property
     def named(self) -> tuple[RetestedSuspect, ...]:
@@ -99,7 +102,14 @@ def survey(run: RunDir) -> Survey:
         retested=retested,
         bisection=bisection_of(file),
         rounds=counted,
+        disturbed=tuple(_disturbed((("first", whole), ("second", again)))),
     )
+
+
+def _disturbed(launches: Iterable[tuple[str, TrialRecord | None]]) -> Iterator[str]:
+    for name, record in launches:
+        if record is not None and (why := disturbed(record.outcome.counters).why):
+            yield f"The {name} launch ran on a busy machine: {why}."
 
 
 def _settled(table: FloatArray, metric: str, screened: Screen, findings: Sequence[RetestedSuspect]) -> FloatArray:

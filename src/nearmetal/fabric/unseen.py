@@ -1,4 +1,7 @@
-"""What a survey cannot see, as sentences: limits beyond the margin, parts that are faster, links left untested."""
+"""What a survey cannot see, as sentences: limits beyond the margin, parts that are faster, links left untested.
+
+And what disturbed it.
+"""
 
 import math
 from collections.abc import Iterator
@@ -20,7 +23,7 @@ _WORTH_SAYING = 1.1
 
 def unseen(of: Survey) -> tuple[str, ...]:
     """Return a sentence for each reason why something slow may not have been named."""
-    return (*_lost_in_the_spread(of), *_faster(of), *_untested(of))
+    return (*_lost_in_the_spread(of), *_faster(of), *_untested(of), *of.disturbed)
 
 
 def beyond_the_margin(of: Survey) -> list[tuple[Fit, Role, float]]:

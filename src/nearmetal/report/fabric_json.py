@@ -107,6 +107,8 @@ def against_json(compared: Sequence[Against], ours: Survey, base: Survey) -> str
         "host": ours.info.host_label,
         "base_host": base.info.host_label,
         "margin": ours.margin,
+        "disturbed": ours.disturbed,
+        "base_disturbed": base.disturbed,
         "metrics": [_against(one) for one in compared],
     }
     return json.dumps(whole, allow_nan=False)

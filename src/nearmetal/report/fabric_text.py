@@ -173,6 +173,7 @@ def against_text(compared: Sequence[Against], ours: Survey, base: Survey) -> str
             lines.append(f"  {pair_name(node):<24} {figures}, ratio {rounded(node.ratio)}")
         lines += [f"  and {len(shown) - 2 * _SHOWN} more"] * (len(shown) > 2 * _SHOWN)
     lines += ["", f"Named in {ours.path}: {len(ours.named)}; in {base.path}: {len(base.named)}.", AGAINST_NOTE]
+    lines += [*ours.disturbed, *(f"Of the base: {said}" for said in base.disturbed)]
     return _wrapped(lines)
 
 
