@@ -75,7 +75,7 @@ _WORKLOAD = PairWorkload("nuttcp", _server, _client, parse, first_port=5100, ver
 
 def _adopt(data: bytes) -> Iterator[Foreign[FileCell]]:
     found = parse(data)
-    unsaid = "neither direction nor number of streams: import outputs of one kind only"
+    unsaid = "neither direction, number of streams, limit of the rate nor window: import outputs of one kind only"
     lacks = ("one rate per run: no percentiles, no spread within it", NO_SIZE, unsaid)
     yield Foreign("nuttcp", "", "nuttcp", 2, ((found.operation, 0, found.spans),), lacks)
 
