@@ -22,6 +22,7 @@ from nearmetal.facts.look import MachineLook, look, parse
 from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.process import run as run_process
 from nearmetal.results.paths import build_view
+from nearmetal.results.stopping import planned_blocks
 from nearmetal.run import between
 from nearmetal.run.between import LinkRequest, MachinePair, Proposal, check_looks, doubts, node_named, propose
 from nearmetal.run.check import check_study
@@ -167,6 +168,18 @@ def test_the_budget_decides_the_number_of_blocks_and_never_asks_for_fewer_than_f
 
     assert most(1) == 5
     assert 5 < most(120) < most(240) <= 40
+
+
+@pytest.mark.parametrize("pairs", [(PAIR,), (PAIR, BARE)], ids=["alone", "against"])
+def test_the_budget_decides_with_and_without_a_baseline(pairs: tuple[MachinePair, ...]) -> None:
+    """A pair alone, which has nothing to decide, ended after five blocks whatever `--minutes` said."""
+
+    def last(budget_s: float) -> int:
+        study = parse_study(propose(asked(*pairs, budget_s=budget_s), facts_of_machines()).text, "p")
+        return planned_blocks(study)[1]
+
+    assert last(1) == 5
+    assert 5 < last(240) < last(480) <= 40
 
 
 def test_differing_or_missing_features_are_left_out_with_the_reason() -> None:

@@ -218,7 +218,9 @@ def _text(
         lines += block("[[path]]", {"name": pair.name, "kind": "declared", "options": options})
     for name, entry in workloads:
         lines += block("[[workload]]", {"name": name, **entry})
-    return "\n".join([*lines, *block("[trials]", {"min_blocks": LEAST_BLOCKS, "max_blocks": most_blocks}), ""])
+    # A pair alone has nothing to decide, and so ends after the least blocks.
+    least = LEAST_BLOCKS if baseline is not subject else most_blocks
+    return "\n".join([*lines, *block("[trials]", {"min_blocks": least, "max_blocks": most_blocks}), ""])
 
 
 def _known_as(node: NodeSpec) -> str:
