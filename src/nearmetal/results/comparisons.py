@@ -169,10 +169,11 @@ def setting_contrasts(cells: Sequence[Cell], method: ComparisonMethod) -> tuple[
 # ---- verdicts
 
 
-def path_verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVerdict:
+def path_verdict(path: str, setting: str, of_setting: Sequence[Cell], lost: Sequence[str] = ()) -> PathVerdict:
     """Judge a path under a setting over its cells: one that is slower makes it so, near-metal needs every one.
 
-    Parts of a program, and single streams of several, are only named: a user waits for the whole.
+    Parts of a program, and single streams of several, are only named: a user waits for the whole. Workloads that are
+    `lost`, of which all trials failed on every path, have no cell, but near-metal needs them, too.
     """
     cells, parts = wholes_and_parts(of_setting)
     found = [(cell, one.comparison) for cell in cells if (one := cell.of(path)) and one.comparison is not None]
@@ -183,13 +184,13 @@ def path_verdict(path: str, setting: str, of_setting: Sequence[Cell]) -> PathVer
     return PathVerdict(
         path=path,
         setting=setting,
-        verdict=_over_cells(tally, missing=len(cells) - len(found), hidden=bool(_of_faster(found))),
+        verdict=_over_cells(tally, missing=len(cells) - len(found) + len(lost), hidden=bool(_of_faster(found))),
         counts=counts,
         cells=len(cells),
         worst=by_cost[-1] if by_cost else None,
         best=by_cost[0] if by_cost else None,
         both_kinds=len({comparison.better for _, comparison in found}) > 1,
-        reason=_reason(path, counts, len(cells), found) + _of_parts(path, parts),
+        reason=_reason(path, counts, len(cells), found) + _of_parts(path, parts) + _of_lost(lost if cells else ()),
     )
 
 
@@ -198,6 +199,10 @@ def _of_parts(path: str, parts: Sequence[Cell]) -> str:
     tally = [one.comparison.verdict for cell in parts if (one := cell.of(path)) and one.comparison is not None]
     text = ", ".join(f"{verdict} in {tally.count(verdict)}" for verdict in Verdict if verdict in tally)
     return f"; of parts: {text} of {len(parts)}" if text else ""
+
+
+def _of_lost(lost: Sequence[str]) -> str:
+    return f"; no valid trial of {', '.join(lost)}" if lost else ""
 
 
 def _over_cells(tally: Sequence[Verdict], *, missing: int, hidden: bool) -> Verdict:

@@ -27,7 +27,7 @@ from nearmetal.results.records import (
 )
 from nearmetal.results.series import CellId, as_measured, block_ns, occasions_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
-from nearmetal.results.stopping import criteria_of, planned_blocks, unfinished
+from nearmetal.results.stopping import criteria_of, lost_workloads, planned_blocks, unfinished
 from nearmetal.stats.bootstrap import IntervalMethod
 from nearmetal.stats.compare import estimate_level
 from nearmetal.stats.order import Curve, ecdf, tail_curve, tally
@@ -90,7 +90,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         block_ns=block_ns(good),
         paths=paths,
         cells=cells,
-        verdicts=_verdicts(study, paths, cells),
+        verdicts=_verdicts(study, paths, cells, records),
         settings=setting_contrasts(cells, method),
         provenance=_provenance(good),
         mixed=tuple(str(one) for one in mixed),
@@ -106,9 +106,13 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
     )
 
 
-def _verdicts(study: Study, paths: Sequence[PathEntry], cells: Sequence[Cell]) -> tuple[PathVerdict, ...]:
+def _verdicts(
+    study: Study, paths: Sequence[PathEntry], cells: Sequence[Cell], records: Sequence[TrialRecord]
+) -> tuple[PathVerdict, ...]:
+    own = {setting.name: [cell for cell in cells if cell.group.setting == setting.name] for setting in study.setting}
+    lost = lost_workloads(records)
     return tuple(
-        path_verdict(path.label, setting.name, [cell for cell in cells if cell.group.setting == setting.name])
+        path_verdict(path.label, setting.name, own[setting.name], lost.get(setting.name, ()))
         for path in paths
         if not (path.baseline or path.again)
         for setting in study.setting

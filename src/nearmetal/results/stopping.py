@@ -18,7 +18,7 @@ from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study import plan
 from nearmetal.study.order import Order, is_again, labels_of
 from nearmetal.study.spec import Study, WorkloadSpec
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 from nearmetal.workloads.figures import of_pairs
 
 MAX_ATTEMPTS = 2
@@ -152,6 +152,12 @@ def never_valid(records: Iterable[TrialRecord]) -> tuple[Combination, ...]:
         one = combination(record.order)
         tried[one] = tried.get(one, False) or record.valid
     return tuple(one for one, valid in sorted(tried.items()) if not valid)
+
+
+def lost_workloads(records: Iterable[TrialRecord]) -> dict[str, list[str]]:
+    """Return the workloads of each setting of which trials were carried out and none is valid on any path."""
+    tried = by_key(((one.order.setting, one.order.workload.label), one.valid) for one in records)
+    return by_key(one for one, valid in sorted(tried.items()) if not any(valid))
 
 
 def combination(order: Order) -> Combination:

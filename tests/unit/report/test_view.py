@@ -215,6 +215,18 @@ def test_a_faster_mean_does_not_hide_a_slower_tail(tmp_path: Path) -> None:
     assert path_verdict("bridge", verdict.setting, [*near, *view.cells]).verdict is Verdict.DIFFERS
 
 
+def test_a_path_is_not_near_metal_of_which_a_workload_failed_everywhere(tmp_path: Path) -> None:
+    """Of a workload that failed on the path alone a cell was missing; failing on the baseline, too, hid it."""
+    study = ONE_SIZE.replace("[trials]", '[[workload]]\nname = "other"\noperation = "latency"\nsizes = [8]\n[trials]')
+    recipe = Recipe(study=study, cost={**COST, "macvlan": 1.0})
+    whole = {one.path: one for one in build_view(make_run(tmp_path / "whole", recipe)).verdicts}
+    failing = replace(recipe, fails=lambda order, _: order.workload.label == "other")
+    lost = {one.path: one for one in build_view(make_run(tmp_path / "lost", failing)).verdicts}
+    assert (whole["macvlan"].verdict, whole["tap"].verdict) == (Verdict.NEAR_METAL, Verdict.SLOWER)
+    assert (lost["macvlan"].verdict, lost["tap"].verdict) == (Verdict.UNDECIDED, Verdict.SLOWER), "a gap is proven"
+    assert lost["macvlan"].reason == "near-metal in 1 of 1 cell; no valid trial of other"
+
+
 def test_nothing_is_near_metal_without_evidence(tmp_path: Path) -> None:
     same = dict.fromkeys(COST, 1.0)
     view = build_view(make_run(tmp_path / "run", Recipe(blocks=5, cost=same, spread=0.2)))
