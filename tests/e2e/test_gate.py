@@ -305,6 +305,17 @@ def test_what_the_base_could_not_measure_is_named(made: Callable[..., str], caps
     ]
 
 
+def test_what_neither_run_could_measure_is_named(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A path whose trials failed before the change and after it passed without a word."""
+    fails = '"fail.tap" = "link is down"'
+    base, new = made("old", fails), made("new", fails, seed=2)
+    assert gate(new, "--against", base, "--no-remeasure", "--format", "json") == 0
+    says = "no trial of bw as-found, latency as-found over tap is valid, here or in the base: it is not judged"
+    assert found(capsys)["run"]["cautions"] == [says]  # type: ignore[index]
+    assert gate(new, "--against", base, "--no-remeasure") == 0
+    assert f"CAUTION: in the run, {says}." in " ".join(capsys.readouterr().out.split())
+
+
 def test_launches_too_short_for_a_figure_are_not_called_no_blocks(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -158,7 +158,7 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
         if one.found and not one.control
     ]
     return Gate(
-        run=_side(pair.run),
+        run=_side(pair.run, _in_neither(pair)),
         base=_side(pair.base),
         metric=pair.metric,
         margin=pair.question.margin,
@@ -319,20 +319,29 @@ def _measures(record: TrialRecord, cell: CellId) -> bool:
     return (order.path.name, order.workload.label, order.setting) == cell.combination
 
 
-def _side(series: RunSeries) -> GatedRun:
+def _side(series: RunSeries, lost: Iterable[str] = ()) -> GatedRun:
     return GatedRun(
         **asdict(series.run.info),
         root=str(series.run.root),
         blocks=len({record.order.block for record in series.records}),
         occasions=series.occasions,
         unfinished=unfinished(series.run, series.run.trials()),
-        cautions=cautions(series),
+        cautions=(*lost, *cautions(series)),
     )
 
 
 def cautions(series: RunSeries) -> tuple[str, ...]:
     """Return what readers must know before they believe a run's figures, as sentences."""
     return cautions_of_levels(series.records, series.run.info.host_kind)
+
+
+def _in_neither(pair: RunPair) -> Iterator[str]:
+    """Yield a sentence on each path of which the run tried something that is valid in neither run, so not judged."""
+    orders = [record.order for record in pair.run.run.trials()]
+    known = {cell.combination for cell in (*pair.run.cells, *pair.base.cells)}
+    tried = sorted({(one.path.name, one.workload.label, one.setting) for one in orders})
+    for path, of in by_key((one[0], " ".join(one[1:])) for one in tried if one not in known).items():
+        yield f"no trial of {', '.join(of)} over {path} is valid, here or in the base: it is not judged"
 
 
 def _changes(pair: RunPair) -> Iterator[ConditionChange]:
