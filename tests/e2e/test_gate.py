@@ -175,6 +175,17 @@ def test_fresh_blocks_are_of_one_occasion_however_many_they_are(
     assert {one.launches for one in compared} == {12}, "a report on them used the first five"
 
 
+def test_all_fresh_blocks_that_decide_are_counted(made: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a directory with five of them, three were asked for: five decided, and `3 fresh blocks` were said to."""
+    base, new = made("old"), made("new", '"base_ns.tap" = 28000')
+    assert gate(new, "--against", base, "--out", "again", "--blocks", "5") == 1
+    capsys.readouterr()
+    assert gate(new, "--against", base, "--out", "again", "--blocks", "3", "--format", "json") == 1
+    told = found(capsys)
+    assert {cell["difference"]["run_blocks"] for cell in told["cells"] if cell["at_first"]} == {5}  # type: ignore[attr-defined]
+    assert told["remeasured"]["blocks"] == 5  # type: ignore[index]
+
+
 def test_runs_of_several_occasions_are_compared_by_occasion(
     made: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,7 +199,9 @@ def _remeasured(pair: RunPair, gate: Gate, cells: Sequence[CellId], *, blocks: i
         console.print(f"interrupted; to continue, repeat the command with --out {root}")
         raise
     decided = judge(pair, measured, suspects=cells)
-    done = Remeasured(str(root), blocks, tuple(cells), "", cautions(measured[pair.metric]))
+    fresh = measured[pair.metric]  # of a directory that is continued, perhaps with more blocks than are asked for now
+    made = len({record.order.block for record in fresh.records})
+    done = Remeasured(str(root), made, tuple(cells), "", cautions(fresh))
     return replace(decided, remeasured=done)
 
 
