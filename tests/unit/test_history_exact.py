@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nearmetal.history import words
+from nearmetal.history import as_json, words
 from nearmetal.history.collect import _facts
 from nearmetal.history.records import History, KeptRun, ListedRun, Origin, Point, RunEntry, Series
 from nearmetal.history.view import MAX_RUNS, build_history
@@ -184,6 +185,9 @@ def test_changes_are_sought_in_the_latest_runs_of_what_was_asked_for() -> None:
     many = [kept(number, (measured(1000, 1001), measured(5000, 5001, path="vf"))) for number in range(MAX_RUNS + 2)]
     (series,) = build_history("h", many, Metric.MEAN, path="vf", every_interval=False).series
     assert (series.cell.path, len(series.points), series.points[0].run) == ("vf", MAX_RUNS, 3)
+    whole = build_history("h", many, Metric.MEAN, every_interval=False)
+    assert whole.left_out == (f"the oldest runs of 2 series, which show the latest {MAX_RUNS}",)
+    assert json.loads(as_json.render(whole))["left_out"] == list(whole.left_out), "no program was told"
     both = build_history("h", many[:2], Metric.MEAN, workload="latency", every_interval=False)
     assert [one.cell.path for one in both.series] == ["tap", "vf"]
     assert build_history("h", many[:2], Metric.MEAN, workload="other").series == ()

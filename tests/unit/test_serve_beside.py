@@ -256,10 +256,13 @@ def test_runs_over_time_show_the_change_of_level(over_time: Path) -> None:
         assert 'href="/history"' in opened.get("/").text
         page = opened.get("/history").text
         answer = opened.get("/api/v1/history?path=tap&metric=mean").json()
+        whole = opened.get("/api/v1/history").json()
     start = page.partition("<main")[2]
     assert 0 < start.find("1 of 2 series shows a change of level") < start.find("<svg") < start.find("<table")
     assert "kernel.release: 6.1 -&gt; 6.8" in page
-    assert "r13: " in page  # damaged, and reported as left out
+    for told in (page, json.dumps(whole["left_out"])):
+        assert "r13: " in told  # damaged, and reported as left out
+        assert "damaged: " in told, "no word was said of it"
     assert [one["run"] for one in answer["series"][0]["changes"]] == [9]
     assert len(answer["runs"]) == 13
 

@@ -56,7 +56,7 @@ class HistorySeriesJson(CellId):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryJson:
-    """Runs, and each cell over them."""
+    """Runs, and each cell over them; `left_out` has a line for all that is not among them."""
 
     history_format: Literal[1]
     metric: str
@@ -64,6 +64,7 @@ class HistoryJson:
     further: dict[str, int]
     runs: list[HistoryRunJson]
     series: list[HistorySeriesJson]
+    left_out: tuple[str, ...]
 
 
 def render(history: History) -> str:
@@ -76,6 +77,7 @@ def render(history: History) -> str:
             further={str(metric): count for metric, count in history.further},
             runs=[made(HistoryRunJson, run, run.entry, run=run.number) for run in history.runs],
             series=[_series(one) for one in history.series],
+            left_out=history.left_out,
         )
     )
 

@@ -94,7 +94,7 @@ class ListedRun:
 class History:
     """Everything that is shown; `further` counts the series that change by another figure alone.
 
-    `left_out` has a line for each run that could not be read.
+    `left_out` has a line for each run that could not be read, and for runs that are too many.
     """
 
     source: str

@@ -46,6 +46,8 @@ def build_history(
         cells = [(run, cell) for run, kept_run in zip(runs, kept, strict=True) for cell in kept_run.cells[one]]
         wanted = [pair for pair in cells if path in {"", pair[1].cell.path}]
         by_metric[one] = _grouped(pair for pair in wanted if workload in {"", pair[1].cell.workload})
+    cut = sum(len(members) > MAX_RUNS for members in by_metric[metric].values())
+    by_metric = {one: {key: of[-MAX_RUNS:] for key, of in found.items()} for one, found in by_metric.items()}
     of, figures = _sized(by_metric[metric]), Counter(key[:2] for key in by_metric[metric])
     plain = [
         replace(_series(key, members, every_interval=every_interval), sized=key in of, edited=figures[key[:2]] > 1)
@@ -55,13 +57,13 @@ def build_history(
     series = tuple(replace(one, changes=found) for one, found in zip(plain, changes, strict=True))
     known = {(one.origin, one.cell, _figure(one.shown)) for one in series if one.changes}
     further = ((one, len(_changed_keys(by_metric[one]) - known)) for one in Metric if one is not metric)
-    return History(source, metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]))
+    too_many = (f"the oldest runs of {cut} series, which show the latest {MAX_RUNS}",) if cut else ()
+    return History(source, metric, tuple(runs), series, ALPHA, tuple(pair for pair in further if pair[1]), too_many)
 
 
 def _grouped(cells: Iterable[tuple[ListedRun, CellSeries]]) -> dict[_Key, _Members]:
-    """Return the latest runs of each cell that has figures, in the order of the runs."""
-    found = by_key(((run.entry.origin, cell.cell, _figure(cell.shown)), (run, cell)) for run, cell in cells if cell.ns)
-    return {key: members[-MAX_RUNS:] for key, members in found.items()}
+    """Return the runs of each cell that has figures, in their order."""
+    return by_key(((run.entry.origin, cell.cell, _figure(cell.shown)), (run, cell)) for run, cell in cells if cell.ns)
 
 
 def _figure(shown: DisplayScale) -> tuple[str, str]:

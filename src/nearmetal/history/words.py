@@ -149,3 +149,5 @@ def as_text(history: History, console: Console) -> None:
     as_table.draw(console, [listed])
     console.print()
     console.print(found(history))
+    for line in history.left_out:
+        console.print(f"Left out: {line}.")

@@ -1,10 +1,9 @@
 """From a run's name to what is shown of it: looked up, checked, drawn once, kept while nothing changes."""
 
 import asyncio
-import contextlib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, command_line
@@ -102,10 +101,13 @@ class Answers:
         """Return the runs that a filter holds as a history; `asked` is the query, its metric among it."""
         shown = [one for one in await self.entries() if wanted.holds(one)]
         runs: list[tuple[Path, str]] = []
+        unread = tuple(f"{one.name}: {one.problem}" for one in shown if one.info is None)
         for one in sorted(shown, key=lambda one: one.info.created_utc if one.info else "", reverse=True):
             if one.info and not one.of_fabric:
-                with contextlib.suppress(NearmetalError):  # the list says what is wrong with it
+                try:
                     runs.append((one.root, await self._state(one)))
+                except NearmetalError as error:
+                    unread += (f"{one.name}: {error.message}",)
         root = str(self.catalogue.root)
 
         def make() -> str:
@@ -115,11 +117,14 @@ class Answers:
                 of = f" of path {wanted.path!r}" if wanted.path else ""
                 text = f"none of {len(runs)} runs here has a {asked['metric']}{of}{why}"
                 raise NoSuchRunError(text, hint="the list of runs is at /")
+            found = replace(found, left_out=(*unread, *found.left_out))
             if program:
                 return history_json.render(found) + "\n"
             return history_html.render(found, pages.over_history(asked))
 
-        return await self._kept(f"{[known for _, known in runs]} history {sorted(asked.items())} {program}", make)
+        return await self._kept(
+            f"{[known for _, known in runs]} {unread} history {sorted(asked.items())} {program}", make
+        )
 
     async def glances(self, shown: Sequence[Entry]) -> dict[str, Markup | None]:
         """Return what runs found, None for those that are still being read; a few are read at a time."""

@@ -32,7 +32,7 @@ def over_time(
         left_out.append(f"{counted(len(runs) - MAX_HISTORY, 'older run')}: `nearmetal history` keeps any number")
     few = sum(len(one.cells[metric]) for one in kept) <= _MAX_INTERVALS
     made = build_history(root, _by_date(kept), metric, path=path, every_interval=few)
-    return replace(made, left_out=tuple(left_out))
+    return replace(made, left_out=(*left_out, *made.left_out))
 
 
 def _by_date(kept: Sequence[KeptRun]) -> list[KeptRun]:
