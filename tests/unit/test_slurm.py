@@ -69,6 +69,13 @@ def test_job_endings_are_distinguished(word: str, message: str) -> None:
     assert message in Slurm().explain(state)[0]
 
 
+@pytest.mark.parametrize("word", ["NODE_FAIL", "CANCELLED"])
+def test_a_lost_job_is_not_said_to_be_made_up_for_by_the_same_command(word: str) -> None:
+    """`nearmetal run STUDY` begins another run, and refuses the directory of this one."""
+    state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", f"JobState={word}"))
+    assert "finished trials are kept: nearmetal run --resume RUN" in Slurm().explain(state)[1]
+
+
 def test_a_completing_job_may_be_requeued() -> None:
     state, _ = parse_job("7", RUNNING.replace("JobState=RUNNING", "JobState=COMPLETING"))
     assert state.phase == "ending"
