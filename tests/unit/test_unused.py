@@ -146,6 +146,26 @@ def test_an_option_that_a_program_would_not_understand_is_refused(workload: str,
         study(workload)
 
 
+@pytest.mark.parametrize("host", ["ssh", "kubectl", "slurm"])
+@pytest.mark.parametrize(
+    ("kind", "option", "good"),
+    [
+        ("declared", "nodes", True),
+        ("declared", "hypervisor", False),
+        ("declared", "network", False),
+        ("bridge", "hypervisor", True),
+        ("bridge", "network", True),
+        ("bridge", "nodes", False),
+    ],
+)
+def test_a_path_says_only_what_its_kind_takes_of_machines(host: str, kind: str, option: str, good: bool) -> None:
+    """A bridge with `nodes` was built on the hypervisor alone, and a declared path with `hypervisor` on no such."""
+    path = f'kind = "{kind}"\noptions = {{ {option} = "machine" }}\n'
+    refused = pytest.raises(BadInputError, match=f"'{option}' would have no effect on path 'bridge' \\({kind}\\)")
+    with contextlib.nullcontext() if good else refused:
+        study(top=f'[host]\nkind = "{host}"\n', path=path)
+
+
 @pytest.mark.parametrize("kind", ["bridge", "macvlan", "tap"])
 @pytest.mark.parametrize(
     "option", ["wire_delay_us", "wire_rate_mbit", "wire_loss_percent", "wire_queue_kib", "rx_usecs"]
@@ -232,6 +252,7 @@ def test_a_duration_without_a_unit_is_refused(workload: str, end: str) -> None:
         'node = [{ name = "a", port = 22 }]',
         'node = [{ name = "a", jump = "b" }]',
         'node = [{ name = "a", connect_timeout_s = 3 }]',
+        'node = [{ name = "a" }]\noptions = { selector = "job-name=mpi" }',
     ],
 )
 def test_pods_take_no_log_ins(wrong: str) -> None:

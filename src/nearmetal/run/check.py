@@ -22,6 +22,7 @@ from nearmetal.paths.table import find_path
 from nearmetal.run.unused import (
     refuse_idle,
     refuse_log_ins,
+    refuse_machines,
     refuse_no_aim,
     refuse_no_path,
     refuse_nodes,
@@ -96,6 +97,7 @@ def check_path(host: str, path: PathSpec) -> None:
     """Raise BadInputError for a path that nobody knows, or an option that neither its recipe nor that host has."""
     known = {**find_path(path.recipe).options, **find_host(host).path_options}
     refuse_unknown(path.options, known, f"path {path.name!r} ({path.recipe})")
+    refuse_machines(path)
     if host == "local":
         refuse_wire(PathOrder(path.name, path.recipe, dict(path.options)))
 

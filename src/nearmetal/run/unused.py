@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
 from nearmetal.errors import BadInputError, listed, meant
+from nearmetal.hosts.far.host import DECLARED, HYPERVISOR_OPTION, NETWORK, NODES
 from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.table import find
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
 from nearmetal.stats.summary import Metric
 from nearmetal.study.order import PACE, Order, Progress
-from nearmetal.study.spec import HostSpec, Study, TuneClass, TuneSpec, WorkloadSpec
+from nearmetal.study.spec import HostSpec, PathSpec, Study, TuneClass, TuneSpec, WorkloadSpec
 from nearmetal.units import by_key, format_size
 from nearmetal.workloads.apps import ApplicationWorkload
 from nearmetal.workloads.command import CommandWorkload
@@ -81,16 +82,32 @@ def progress_of(workload: WorkloadSpec) -> Progress | None:
 
 
 def refuse_log_ins(host: HostSpec) -> None:
-    """Raise BadInputError for pods with what only an sshd needs."""
+    """Raise BadInputError for pods with what only an sshd needs, and for those that are named in two ways."""
     if host.kind != "kubectl":
         return
     if host.hosts_file:
         hint = "write [[host.node]] tables, or the option `selector`"
         raise BadInputError("hosts_file would have no effect on host 'kubectl'", hint=hint)
+    if host.node and "selector" in host.options:
+        message = "'selector' would have no effect beside [[host.node]], which names the pods"
+        raise BadInputError(message, hint="leave one of the two out")
     for node in host.node:
         for key in (one for one in _OF_SSH if one in node.model_fields_set):
             message = f"host.node {node.name!r}: {key!r} would have no effect: kubectl reaches pods without ssh"
             raise BadInputError(message, hint=f"leave `{key}` out")
+
+
+def refuse_machines(path: PathSpec) -> None:
+    """Raise BadInputError for an option that says on which machines a path of another kind is.
+
+    Only far hosts have such options.
+    """
+    declared = path.recipe == DECLARED
+    idle = (HYPERVISOR_OPTION, NETWORK) if declared else (NODES,)
+    for option in (one for one in idle if one in path.options):
+        message = f"{option!r} would have no effect on path {path.name!r} ({path.recipe})"
+        built = "name the machine that it is built on: `hypervisor`, or give it kind = 'declared'"
+        raise BadInputError(message, hint="it takes machines as they are: `nodes` names them" if declared else built)
 
 
 def refuse_nodes(study: Study, order: Order) -> None:
