@@ -132,7 +132,16 @@ def test_the_proposal_is_a_study_of_everything_available() -> None:
         ("hpc1", 0, "eth0"),
         ("hpc2", 2201, "eth0"),
     ]
-    assert proposal.left_out == ("verbs: no RDMA device on vm1, vm2, hpc1, hpc2",)
+    assert proposal.left_out == (
+        "MPI bandwidth of 8 B: it is measured from 1 KiB on",
+        "TCP round trips of 64 KiB: sockperf sends at most 65000 B",
+        "verbs: no RDMA device on vm1, vm2, hpc1, hpc2",
+    )
+    small, large = (propose(asked(sizes=(size,)), facts_of_machines()) for size in (8, 65536))
+    assert small.measured == ("MPI ping-pong latency: 8 B", "TCP round trips (sockperf): 14 B")
+    assert "MPI bandwidth of 8 B: it is measured from 1 KiB on" in small.left_out, "there was no word of either"
+    assert large.measured == ("MPI ping-pong latency: 64 KiB", "MPI bandwidth: 64 KiB")
+    assert "TCP round trips of 64 KiB: sockperf sends at most 65000 B" in large.left_out
 
 
 def test_machines_named_by_ipv6_addresses_reach_each_other_by_ipv4() -> None:
@@ -155,7 +164,8 @@ def test_verbs_are_measured_if_the_compared_interfaces_have_them() -> None:
         proposal = propose(asked(sizes=(1, 64)), seen)
         study = parse_study(proposal.text, "p")
         check_study(study)
-        return [f"{w.kind} {w.operation} {w.sizes}" for w in study.workload][2:], "".join(proposal.left_out)
+        left_out = (line for line in proposal.left_out if line.startswith("verbs"))
+        return [f"{w.kind} {w.operation} {w.sizes}" for w in study.workload][2:], "".join(left_out)
 
     assert proposed() == (["perftest ib_write_lat [2, 64]"], "")
     assert proposed(verbs="") == ([], "verbs: `rdma link show` names no device for eth0 of vm2")
@@ -209,7 +219,7 @@ def test_mpich_is_left_out_where_interfaces_have_several_names() -> None:
         one = replace(LOOK, mpi=mpi)
         looks = {"vm1": one, "vm2": replace(one, identity="vm2", interface=interface)}
         made = propose(asked(sizes=(64,)), looks)
-        assert [line for line in made.left_out if line.startswith("MPI")] == [
+        assert [line for line in made.left_out if line.startswith("MPI:")] == [
             "MPI: MPICH takes one name of an interface for both machines, but they have eth0 and ens7"
         ][:left]
         assert ("MPI ping-pong latency: 64 B" in made.measured) == (not left)

@@ -124,8 +124,11 @@ def propose(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> Proposal:
     lacking = _lacking(asked, looks, "sockperf")
     if lacking:
         left_out.append(f"TCP round trips: no sockperf on {lacking}; {packages_of('sockperf')}")
-    elif small:
-        workloads.append(("tcp", {"kind": "sockperf", "sizes": small, "options": {"seconds": 1}}))
+    else:
+        too_large = [size for size in asked.sizes if size > _MOST_SOCKPERF_BYTES]
+        left_out += _sizes_out("TCP round trips", too_large, f"sockperf sends at most {_MOST_SOCKPERF_BYTES} B")
+        if small:
+            workloads.append(("tcp", {"kind": "sockperf", "sizes": small, "options": {"seconds": 1}}))
     if why := _no_verbs(asked, looks):
         left_out.append(f"verbs: {why}")
     else:
@@ -155,11 +158,18 @@ def _mpi(asked: LinkRequest, looks: Mapping[str, MachineLook]) -> tuple[str, lis
         each = ", ".join(map(" and ".join, unlike))
         return MPICH.name, [], [f"MPI: MPICH takes one name of an interface for both machines, but they have {each}"]
     large = [size for size in asked.sizes if size >= _LEAST_BANDWIDTH_BYTES]
+    too_small = [size for size in asked.sizes if size not in large]
     found: list[_Workload] = [("latency", {"sizes": list(asked.sizes), "iterations": 1000})]
     if large:
         iterations = max(10, min(200, _BANDWIDTH_BYTES // (64 * max(large))))
         found.append(("bw", {"sizes": large, "iterations": iterations, "warmup": 5}))
-    return flavours.pop(), found, []
+    why = f"it is measured from {format_size(_LEAST_BANDWIDTH_BYTES)} on"
+    return flavours.pop(), found, _sizes_out("MPI bandwidth", too_small, why)
+
+
+def _sizes_out(what: str, sizes: Sequence[int], why: str) -> list[str]:
+    """Return that something is not measured at these sizes, nothing without any."""
+    return [f"{what} of {', '.join(map(format_size, sizes))}: {why}"] if sizes else []
 
 
 def _lacking(asked: LinkRequest, looks: Mapping[str, MachineLook], tool: str) -> str:
