@@ -132,6 +132,8 @@ def test_random_pauses_cover_the_longest_moderation_in_the_study() -> None:
     slow = PACED + "[[setting]]\nname = 'slow'\nknobs = { 'nic.rx-usecs' = 900, 'nic.tx-usecs' = 20 }\n"
     assert pause_us(slow) == 900
     assert pause_us(slow.replace("pace =", "pace_range = '70 us'\npace =")) == 70
+    assert pause_us(slow.replace("900", "'900'")) == 900, "text, which a knob takes, too, was passed over"
+    assert pause_us(PACED + "[tune.knobs]\n'nic.rx-usecs' = [0, 50, '800']\n") == 800, "so were values to try"
 
 
 def test_an_impossible_pace_is_refused() -> None:

@@ -271,6 +271,14 @@ def test_ranks_of_one_node_are_not_sent_to_a_path_that_they_would_not_cross_eith
     assert "such as `bridge`" not in raised.value.message
 
 
+def test_settings_are_the_same_however_their_values_are_written() -> None:
+    """Two whose values differ in their type alone were compared, and near-metal, without a word."""
+    plain, text = '"nic.rx-usecs" = 3, "nic.gro" = true', '"nic.rx-usecs" = "3", "nic.gro" = "on"'
+    settings = "".join(f'[[setting]]\nname = "s{n}"\nknobs = {{ {knobs} }}\n' for n, knobs in enumerate((plain, text)))
+    found = parse_study(f"{HEAD}{PATH}[[workload]]\n{LATENCY}{settings}", "t")
+    assert [*measured_twice(found)] == ["settings s0, s1 are one setting under 2 names: their knobs are the same"]
+
+
 def test_a_path_is_refused_by_the_name_that_its_study_gives_it() -> None:
     """The baseline, which is measured twice, was two errors, one of a path that nobody had written."""
     text = f"{HEAD}{PATH}[[workload]]\n{LATENCY}placement = [0, 1, 2]\n".replace("bridge", "veth")

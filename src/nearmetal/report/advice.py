@@ -160,10 +160,10 @@ def _with_profile(name: str, knobs: Mapping[str, Scalar]) -> str:
 
 def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     """Find fewer interrupts than messages: the NIC waits for company, and latency pays."""
-    tried = [value for one in seen.study.setting for knob, value in one.knobs.items() if knob == "nic.rx-usecs"]
+    tried = {str(one.knobs["nic.rx-usecs"]).strip() for one in seen.study.setting if "nic.rx-usecs" in one.knobs}
     trips = seen.of_round_trips
     interrupts = trips.count(_NIC_INTERRUPTS)
-    if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and not any(value in {0, 1} for value in tried):
+    if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and tried.isdisjoint({"0", "1"}):
         remedy = "no interrupt moderation while small messages matter"
         evidence = f"{interrupts:.2f} device interrupts per iteration for two messages{_of_sizes(trips.trials)}"
         attempt = _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }')

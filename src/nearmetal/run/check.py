@@ -10,9 +10,7 @@ from nearmetal.hosts.lab.cluster import nodes_of
 from nearmetal.hosts.lab.lab import machine_of
 from nearmetal.hosts.processors import own_processors
 from nearmetal.hosts.table import HOSTS, find_host, refuse_imported
-from nearmetal.knobs import mpi as mpi_knobs
 from nearmetal.knobs.knob import canon
-from nearmetal.knobs.table import find as find_knob
 from nearmetal.packages import PACKAGES
 from nearmetal.paths.guests import ends_of
 from nearmetal.paths.ports import refuse_wire
@@ -20,6 +18,7 @@ from nearmetal.paths.roce import ROCE_PATHS
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
 from nearmetal.run.unused import (
+    knob_named,
     refuse_idle,
     refuse_log_ins,
     refuse_machines,
@@ -201,7 +200,7 @@ def _lab_processors(study: Study, order: Order) -> int:
 
 
 def _check_knob(name: str, value: Scalar | None = None) -> None:
-    knob = mpi_knobs.find(name) if name.startswith(mpi_knobs.PREFIX) else find_knob(name)
+    knob = knob_named(name)
     if value is not None:
         canon(knob, value)
 

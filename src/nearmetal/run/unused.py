@@ -4,17 +4,18 @@ What it measures under two names is warned of.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from nearmetal.errors import BadInputError, listed, meant
 from nearmetal.hosts.far.host import DECLARED, HYPERVISOR_OPTION, NETWORK, NODES
 from nearmetal.knobs import mpi as mpi_knobs
+from nearmetal.knobs.knob import Knob, canon
 from nearmetal.knobs.table import find
 from nearmetal.paths.shm import SHM
 from nearmetal.paths.table import find_path
 from nearmetal.stats.summary import Metric
-from nearmetal.study.order import PACE, Order, Progress
+from nearmetal.study.order import PACE, Order, Progress, Scalar
 from nearmetal.study.spec import HostSpec, PathSpec, Study, TuneClass, TuneSpec, WorkloadSpec
 from nearmetal.units import by_key, format_size
 from nearmetal.workloads.apps import ApplicationWorkload
@@ -143,13 +144,23 @@ def measured_twice(study: Study) -> Iterator[str]:
         if len(names) > 1:
             same = "kind, options and machines" if kind == "declared" else "kind and options"
             yield f"paths {', '.join(names)} are one path under {len(names)} names: {same} are the same"
-    for alike in by_key((json.dumps(one.knobs, sort_keys=True), one.name) for one in study.setting).values():
+    for alike in by_key((_as_set(one.knobs), one.name) for one in study.setting).values():
         if len(alike) > 1:
             yield f"settings {', '.join(alike)} are one setting under {len(alike)} names: their knobs are the same"
     for workload in study.workload:
         if len(set(workload.placed)) == 1 and any(path.recipe != SHM.kind for path in study.path):
             yield f"all ranks of workload {workload.name} are on one node: no message crosses a path"
     yield from _knobs_without_effect(study)
+
+
+def _as_set(knobs: Mapping[str, Scalar]) -> tuple[tuple[str, str], ...]:
+    """Return knobs with their values as they are written, however the study gives them."""
+    return tuple(sorted((name, canon(knob_named(name), value)) for name, value in knobs.items()))
+
+
+def knob_named(name: str) -> Knob | mpi_knobs.MpiKnob:
+    """Return a knob of a machine or of launches; raise BadInputError for a name that stands for none."""
+    return mpi_knobs.find(name) if name.startswith(mpi_knobs.PREFIX) else find(name)
 
 
 def _knobs_without_effect(study: Study) -> Iterator[str]:

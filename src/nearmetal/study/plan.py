@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nearmetal.study.order import AGAIN, PACE, TRACE_OPTION, Order, PathOrder, Scalar, SharedOrder, WorkloadOrder
 from nearmetal.study.spec import PathSpec, Study, WorkloadSpec
-from nearmetal.units import NS_PER_S, NS_PER_US, by_key
+from nearmetal.units import NS_PER_S, NS_PER_US, by_key, is_whole
 
 
 def combinations(study: Study) -> list[tuple[PathOrder, WorkloadSpec, str]]:
@@ -103,8 +103,10 @@ def longest_pause_ns(study: Study, workload: WorkloadSpec) -> int:
     if workload.pace_range is not None:
         return workload.pace_range
     asked = [setting.knobs.get(name, 0) for setting in study.setting for name in _MODERATION]
+    asked += [usecs for name in _MODERATION if study.tune for usecs in study.tune.knobs.get(name, [])]
     asked += [path.options.get("rx_usecs", 0) for path in study.path]
-    return max(_LONGEST_ITR_NS, *(int(usecs) * NS_PER_US for usecs in asked if isinstance(usecs, int | float)))
+    known = (text for usecs in asked if is_whole(text := str(usecs).strip()))  # a knob takes a number as text, too
+    return max(_LONGEST_ITR_NS, *(int(usecs) * NS_PER_US for usecs in known))
 
 
 _MODERATION = ("nic.rx-usecs", "nic.tx-usecs")

@@ -218,6 +218,14 @@ def test_each_command_that_changes_the_study_yields_one_that_parses(
     assert tried[file]
 
 
+@pytest.mark.parametrize("value", ["0", "'0'"])
+def test_moderation_that_was_tried_is_not_advised_however_it_is_written(run: RunDir, value: str) -> None:
+    """A profile has its values as text, which was taken for another value."""
+    text = STUDY.replace("KIND", "veth").replace("HOST", "lab").replace("PROGRESS", "polling")
+    text += f"[[setting]]\nname = 'as-found'\n[[setting]]\nname = 'off'\nknobs = {{ 'nic.rx-usecs' = {value} }}\n"
+    assert advise(parse_study(text, "s"), [trial(run, {"irq.24.eth0": 1000}, {})]) == []
+
+
 def test_a_path_that_the_run_already_has_is_compared_instead_of_added(run: RunDir) -> None:
     text = STUDY.replace("KIND", "virtio").replace("HOST", "lab").replace("PROGRESS", "polling")
     study = parse_study(text.replace("[[workload]]", '[[path]]\nname = "vhost"\n[[workload]]'), "s")
