@@ -348,6 +348,21 @@ def test_the_control_gives_the_noise_between_runs(made: Callable[..., str], caps
     assert gate(both, "--against", base, "--control", "nosuch") == 64
 
 
+def test_a_control_without_figures_is_no_silent_one(
+    made: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its trials had failed after the change: the gate was as without it, and said that no noise is known."""
+    three = ('{ name = "tap" }', '{ name = "tap" }, { name = "macvlan" }')
+    base = made("old", change=three)
+    new = made("new", '"base_ns.tap" = 28000, "fail.macvlan" = "link is down"', seed=2, change=three)
+    asked = [new, "--against", base, "--no-remeasure", "--format", "json", "--control"]
+    gate(*asked, "macvlan")
+    (told,) = found(capsys)["run"]["cautions"]  # type: ignore[index]
+    assert told == "the control macvlan has no figure in both runs beside 6 of 6 cells: they are judged without it"
+    gate(*asked, "veth")
+    assert found(capsys)["run"]["cautions"] == []  # type: ignore[index]
+
+
 def test_what_is_not_measured_again_still_has_to_exceed_its_floor(tmp_path: Path) -> None:
     """With fresh blocks of other cells, a tail as much longer on the control path was a finding."""
     made = [

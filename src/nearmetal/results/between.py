@@ -158,7 +158,7 @@ def judge(pair: RunPair, fresh: Mapping[Metric, RunSeries] | None = None, *, sus
         if one.found and not one.control
     ]
     return Gate(
-        run=_side(pair.run, _in_neither(pair)),
+        run=_side(pair.run, [*_in_neither(pair), *_without_control(pair)]),
         base=_side(pair.base),
         metric=pair.metric,
         margin=pair.question.margin,
@@ -342,6 +342,16 @@ def _in_neither(pair: RunPair) -> Iterator[str]:
     tried = sorted({(one.path.name, one.workload.label, one.setting) for one in orders})
     for path, of in by_key((one[0], " ".join(one[1:])) for one in tried if one not in known).items():
         yield f"no trial of {', '.join(of)} over {path} is valid, here or in the base: it is not judged"
+
+
+def _without_control(pair: RunPair) -> Iterator[str]:
+    """Yield that a control tells nothing of the noise of some cells: one run or both have no figure of it there."""
+    control = pair.question.control
+    judged = [replace(cell, path=control) for cell in pair.base.cells if control and cell.path != control]
+    known = [{cell for cell, one in side.cells.items() if one.ns} for side in (pair.run, pair.base)]
+    if without := sum(cell not in known[0] & known[1] for cell in judged):
+        cells = f"{without} of {counted(len(judged), 'cell')}"
+        yield f"the control {control} has no figure in both runs beside {cells}: they are judged without it"
 
 
 def _changes(pair: RunPair) -> Iterator[ConditionChange]:
