@@ -387,6 +387,23 @@ def test_what_is_not_measured_again_still_has_to_exceed_its_floor(tmp_path: Path
     assert floors["tap"] > 0.2
 
 
+def test_what_the_control_does_in_the_fresh_blocks_counts_as_noise(tmp_path: Path) -> None:
+    """They decide, so their control does, too: of it only the run's own blocks counted, and the path was worse."""
+    old, new, again = (
+        make_run(tmp_path / name, Recipe(ONE_SIZE, cost={**COST, "bridge": bridge, "macvlan": control}))
+        for name, bridge, control in (("old", 1.0, 1.0), ("new", 1.12, 1.0), ("again", 1.12, 1.15))
+    )
+    for control, stands in (("shm", Standing.WORSE), ("macvlan", Standing.UNDECIDED)):
+        question = Question(0.05, control=control)
+        pair = read_pair(new, old, question)
+        cells = [cell for cell in suspects(judge(pair)) if cell.path == "bridge"]
+        gate = judge(pair, read_figures(again, question), suspects=cells)
+        (bridge,) = (one for one in gate.judged if one.cell.path == "bridge")
+        assert bridge.standing is stands
+    assert bridge.found
+    assert bridge.found.floor == pytest.approx(0.15, abs=0.01)
+
+
 def test_a_disturbed_run_is_not_judged_without_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only a run's own report said so; a machine that is busy in one run looks like a change."""
     new, base = str(tmp_path / "new"), str(tmp_path / "old")

@@ -247,15 +247,15 @@ def _floor(pair: RunPair, fresh: RunSeries | None, cell: CellId) -> float | None
     """Return what is known of how much two runs of one state differ in this cell.
 
     Three sources: the occasions of either, the run against its own fresh blocks, and a path that the change cannot have
-    touched.
+    touched, in the fresh blocks, too.
     """
     sides = [side.cells[cell] for side in (pair.run, pair.base) if side.occasions > 1 and cell in side.cells]
     known = [floor_between([np.array([ns]) for ns in found.ns.values()]) for found in sides]
-    if fresh is not None:
-        known.append(floor_between(_occasions(cell, pair.run, fresh)))
+    ours = (pair.run,) if fresh is None else (pair.run, fresh)
+    known.append(floor_between(_occasions(cell, *ours)))
     if pair.question.control:
         untouched = replace(cell, path=pair.question.control)
-        known.append(floor_between(_occasions(untouched, pair.run, pair.base)))
+        known.append(floor_between(_occasions(untouched, *ours, pair.base)))
     return max((one for one in known if one is not None), default=None)
 
 
