@@ -122,6 +122,8 @@ def _beside(view: View, table: Published, named: tuple[str, ...], form: str) -> 
         if not given or column not in [one.name for one in table.columns]:
             known = ", ".join(one.name for one in table.columns)
             raise BadInputError(f"--map {word!r} names no column of {table.name}", hint=f"its columns: {known}")
+        if column in chosen:
+            raise BadInputError(f"--map names the column {column} twice", hint="leave one of the two out")
         path, _, setting = target.partition("/")
         chosen[column] = (path, setting)
     for line in words.warnings(view):

@@ -478,6 +478,12 @@ def test_a_run_that_stops_early_is_compared_by_its_repeated_intervals(tmp_path: 
     assert all(one.method is IntervalMethod.REPEATED for one in ours)
 
 
+def test_a_column_is_mapped_once(compared: Compared) -> None:
+    """Of two paths for a column the last was taken without a word."""
+    named = ["--map", "vm_rx1=vf", "--map", "vm_rx1=native"]
+    assert "--map names the column vm_rx1 twice" in compared("musleh-table3", *named, status=2)
+
+
 @pytest.mark.parametrize(
     ("target", "message"), [("vff", "'vff', no path of this run"), ("vf/immidiate", "'immidiate', no setting")]
 )
