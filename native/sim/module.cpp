@@ -161,6 +161,14 @@ void bind_settings(nb::module_ &m) {
         .def_rw("acknowledged", &StageSetting::acknowledged);
 }
 
+// Add a point to one of a path's lists.
+auto adds_to(std::vector<WorkPoint> PathModel::*points) {
+    return [points](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
+        require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
+        (s.paths[pair].*points).push_back({bytes, ps});
+    };
+}
+
 void bind_machine(nb::module_ &m) {
     nb::class_<Machine>(m, "Machine")
         .def_rw("port_fs_per_byte", &Machine::port_fs_per_byte)
@@ -235,26 +243,11 @@ void bind_machine(nb::module_ &m) {
             require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
             s.paths[pair].cold.push_back({computed_ps, extra_ps});
         })
-        .def("add_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
-            s.paths[pair].work.push_back({bytes, ps});
-        })
-        .def("add_send_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
-            s.paths[pair].send_work.push_back({bytes, ps});
-        })
-        .def("add_receive_work_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
-            s.paths[pair].receive_work.push_back({bytes, ps});
-        })
-        .def("add_crossing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
-            s.paths[pair].crossing.push_back({bytes, ps});
-        })
-        .def("add_trailing_point", [](Machine &s, int pair, std::uint64_t bytes, Ps ps) {
-            require(pair >= 0 && pair < kPairClasses, "machine: no such class of pairs");
-            s.paths[pair].trailing.push_back({bytes, ps});
-        })
+        .def("add_work_point", adds_to(&PathModel::work))
+        .def("add_send_work_point", adds_to(&PathModel::send_work))
+        .def("add_receive_work_point", adds_to(&PathModel::receive_work))
+        .def("add_crossing_point", adds_to(&PathModel::crossing))
+        .def("add_trailing_point", adds_to(&PathModel::trailing))
         .def("add_collective_point",
              [](Machine &s, std::uint32_t collective, std::uint64_t bytes, std::uint32_t table) {
                  require(collective < kCollectives, "machine: no such collective");
