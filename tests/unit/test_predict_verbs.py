@@ -416,6 +416,19 @@ def test_launches_that_disagree_widen_the_ratio_and_decide_nothing(files: tuple[
     assert chances[0] > 0.9 > chances[1]
 
 
+@pytest.mark.parametrize(("chance", "said", "chosen"), [(0.897, "89 %", "veth"), (0.9, "90 %", "vf")])
+def test_a_probability_is_not_rounded_up_to_what_decides(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch, chance: float, said: str, chosen: str
+) -> None:
+    """89.7 % was shown as 90 %, beside the sentence that nothing cheaper stays within the loss with 90 %."""
+    monkeypatch.setattr(Errors, "chance_below", lambda *_: chance)
+    argv = (files[0], "--on", files[1], "--replicas", "1", "--baseline", "veth", "--path", "vf,veth")
+    text = run(predict, *argv, "--decide", "--loss", "30%")[0]
+    row = next(line for line in text.splitlines() if line.startswith("vf "))
+    assert row.rstrip().endswith(said)
+    assert {"veth": "Nothing cheaper than veth", "vf": "vf / as-found / polling is the cheapest"}[chosen] in text
+
+
 def test_bare_metal_is_found_under_any_name(files: tuple[str, str], tmp_path: Path) -> None:
     machines = tuple(
         NamedMachine(name, "as-found", "polling", Machine(path(1), path(us)), kind=kind)

@@ -1,7 +1,7 @@
 """A prediction for people: the table of paths with intervals and ratios, and what it is worth."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
+from math import floor, isnan
 from statistics import median
 from typing import TypeVar
 
@@ -48,7 +48,7 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
         columns["p99 of iterations"] = [_p99(row) for row in rows]
     asked = next((row.loss.at_most for row in rows if row.loss), None)
     if asked is not None:
-        sure = [as_percent(row.loss.probability) if row.loss else "-" for row in rows]
+        sure = [_chance(row.loss.probability) if row.loss else "-" for row in rows]
         columns[f"within {words.limit(asked)}"] = sure
     if whole:
         columns["validated cases"] = [f"{row.validated['cases']} ({row.validated['class']})" for row in rows]
@@ -274,6 +274,11 @@ def validation(cases: Sequence[Validated]) -> tuple[Table, list[str]]:
     return found, sentences
 
 
+def _chance(probability: float) -> str:
+    """Return a probability in whole percent, rounded down: 89.7 % does not decide, and is not shown as 90 %."""
+    return as_percent(floor(100 * probability + 1e-9) / 100)
+
+
 def _share(value: float, digits: int = 1) -> str:
     return "-" if isnan(value) else as_percent(value, digits)
 
@@ -286,4 +291,4 @@ def decision(
     asked = f"within {words.limit(loss)} of {bare.name}"
     if chosen.named == bare:
         return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
-    return f"{chosen.named.name} is the cheapest that stays {asked}, with {as_percent(chosen.chance)} probability."
+    return f"{chosen.named.name} is the cheapest that stays {asked}, with {_chance(chosen.chance)} probability."
