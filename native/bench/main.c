@@ -86,8 +86,8 @@ static int begin_part(MPI_Comm comm, struct part *part) {
     const struct op *op = op_find(options->operation);
     if (op == NULL)
         return launch_refuse(comm, EXIT_ARGUMENTS, "there is no operation '%s'; --list shows all", options->operation);
-    const bool free = op->free || op->kind == OP_ROUND_TRIP || op->kind == OP_WINDOW;
-    const char *sync_name = options->sync != NULL ? options->sync : free ? "none" : "barrier";
+    const bool unsynchronized = op->unsynchronized || op->kind == OP_ROUND_TRIP || op->kind == OP_WINDOW;
+    const char *sync_name = options->sync != NULL ? options->sync : unsynchronized ? "none" : "barrier";
     const struct sync_method *method = sync_find(sync_name);
     if (method == NULL)
         return launch_refuse(comm, EXIT_ARGUMENTS, "--sync is none, barrier or window, not '%s'", sync_name);

@@ -51,10 +51,9 @@ static void compute_before(struct op_run *run) { compute_run(&run->compute); }
 static void timed_loop(const struct op *op, const struct sync_method *method, const struct sync *sync,
                        struct op_run *run, struct cell *cell) {
     const int64_t entries = cell->warmup + cell->iterations;
-    void (*const alone)(struct op_run *) = op->alone != NULL ? op->alone : op->call;
     void (*const before)(struct op_run *) =
         op->before != NULL ? op->before : run->compute.for_ns > 0 ? compute_before : NULL;
-    void (*call)(struct op_run *) = alone;
+    void (*call)(struct op_run *) = op->alone;
     unsigned char (*const start)(const struct sync *, int64_t) = method->start;
     const int64_t first = op->alone != NULL ? cell->warmup : 0; /* without messages before it, a barrier's too */
     for (int64_t i = 0; i < entries; i++) {
@@ -79,7 +78,9 @@ static void check_rounds(const struct op *op, struct op_run *run, struct cell *c
         const int round = (int)cell->check_rounds++;
         op->fill(run, round);
         MPI_Barrier(run->comm);
-        op_once(op, run);
+        if (op->before != NULL)
+            op->before(run);
+        op->call(run);
         cell->check_failures += op->validate(run, round);
     }
     cell->calls += CHECK_ROUNDS;
@@ -102,7 +103,7 @@ static int64_t find_window_ns(const struct op *op, struct op_run *run) {
     for (int i = 0; i < TRIAL_CALLS; i++) {
         MPI_Barrier(run->comm);
         const int64_t begin_ns = clock_stamp_ns();
-        op_once(op, run);
+        op->call(run);
         int64_t mine_ns = clock_stamp_ns() - begin_ns;
         MPI_Allreduce(&mine_ns, &slowest_ns[i], 1, MPI_INT64_T, MPI_MAX, run->comm);
     }
@@ -190,9 +191,9 @@ int64_t measure_cell(const struct op *op, const struct sync_method *method, cons
     if (set_bytes > 0) {
         wanted_bytes += (int64_t)set_bytes;
         measure_report_memory(comm, (int64_t)set_bytes, "the working set of --compute-us");
-    }
-    else if (op->alone != NULL)
+    } else if (op->alone != NULL) {
         compute_fix(&run.compute);
+    }
     MPI_Allreduce(&wanted_bytes, &most_wanted_bytes, 1, MPI_INT64_T, MPI_MAX, comm);
     if (most_wanted_bytes == 0) {
         cell->type_name = op_type_name(&run);

@@ -6,9 +6,9 @@
 #include "payload.h"
 
 static const struct op *const table[] = {
-    &op_latency, &op_multi_latency, &op_bw,       &op_bibw,           &op_message_rate, &op_barrier,
+    &op_latency, &op_multi_latency, &op_bw,        &op_bibw,           &op_message_rate, &op_barrier,
     &op_bcast,   &op_reduce,        &op_allreduce, &op_allgather,      &op_alltoall,     &op_gather,
-    &op_scatter, &op_exchange,      &op_halo,     &op_after_exchange, &op_one_way,
+    &op_scatter, &op_exchange,      &op_halo,      &op_after_exchange, &op_one_way,
 };
 
 size_t op_count(void) { return sizeof table / sizeof table[0]; }
@@ -31,12 +31,6 @@ const char *op_type_name(const struct op_run *run) {
     if (run->type == MPI_FLOAT)
         return "float32";
     return run->type == MPI_UINT8_T ? "uint8" : "byte";
-}
-
-void op_once(const struct op *op, struct op_run *run) {
-    if (op->before != NULL)
-        op->before(run);
-    op->call(run);
 }
 
 bool op_allocate(struct op_run *run, size_t send_bytes, size_t receive_bytes, size_t request_count) {

@@ -43,7 +43,7 @@ struct op {
     enum op_kind kind;
     int min_ranks, max_ranks; /* max_ranks 0: no limit */
     bool even_ranks, has_size;
-    bool free; /* iterations begin when the rank's last one has ended, unless --sync says otherwise */
+    bool unsynchronized; /* iterations begin when the rank's last one has ended, unless --sync says otherwise */
     /* Allocate and touch. False: wanted_bytes could not be allocated. Collective. */
     bool (*prepare)(struct op_run *run);
     /* Write the payload of a check round and clear what was received. */
@@ -80,8 +80,5 @@ void op_release(struct op_run *run);
 extern const struct op op_latency, op_multi_latency, op_bw, op_bibw, op_message_rate;
 extern const struct op op_barrier, op_bcast, op_reduce, op_allreduce, op_allgather, op_alltoall, op_gather, op_scatter;
 extern const struct op op_exchange, op_after_exchange, op_one_way, op_halo;
-
-/* Once, as in an iteration after the warm-up. */
-void op_once(const struct op *op, struct op_run *run);
 
 #endif

@@ -163,7 +163,7 @@ const struct op op_exchange = {OF_PAIRS("exchange", OP_EXCHANGE), ONE_MESSAGE, .
 const struct op op_after_exchange = {OF_PAIRS("after_exchange", OP_EXCHANGE), ONE_MESSAGE, .before = exchange_call,
                                      .call = compute_call, .alone = compute_call};
 const struct op op_one_way = {OF_PAIRS("one_way", OP_EXCHANGE),
-                              .free = true,
+                              .unsynchronized = true,
                               .prepare = one_way_prepare,
                               .fill = latency_fill,
                               .validate = one_way_validate,

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nearmetal.predict.fit import Exchanges, Interruption
+from nearmetal.predict.fit import Exchanges, Interruption, Points
 from nearmetal.predict.models import PS_PER_NS, Machine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule import Collective, Comm, Op, OpKind, Program, Schedule
@@ -23,10 +23,8 @@ _TIMES = 200
 _STEPS = 50
 """In which copying is found."""
 
-Crossing = tuple[tuple[int, int], ...]
 
-
-def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
+def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Points:
     """Return `PathModel.crossing_ps` from exchanges back to back, () without; what a replay takes longer is none."""
     times = by_key((one.message_bytes, float(np.median(one.ns))) for one in exchanges if one.computed_ns == 0)
     longer = (
@@ -36,14 +34,14 @@ def fit_crossing(exchanges: Sequence[Exchanges], machine: Machine) -> Crossing:
     return _by_protocol(points, machine.inter.eager_up_to_bytes)
 
 
-def _by_protocol(points: Crossing, eager_up_to_bytes: int) -> Crossing:
+def _by_protocol(points: Points, eager_up_to_bytes: int) -> Points:
     """Return the points with a step at the eager limit: the request and grant of larger messages cross as well."""
     eager, large = ([point for point in points if (point[0] > eager_up_to_bytes) is above] for above in (False, True))
     step = {eager_up_to_bytes: eager[-1][1], eager_up_to_bytes + 1: large[0][1]} if eager and large else {}
     return tuple(sorted((step | dict(points)).items()))
 
 
-def fit_trailing(after: Sequence[Interruption], eager_up_to_bytes: int) -> Crossing:
+def fit_trailing(after: Sequence[Interruption], eager_up_to_bytes: int) -> Points:
     """Return `PathModel.trailing_ps`, () without samples. What larger messages leave is data still under way."""
     eager = (one for one in after if one.message_bytes <= eager_up_to_bytes)
     longer = by_key((one.message_bytes, (one.first_ns + one.second_ns) / 2) for one in eager)
@@ -70,7 +68,7 @@ def fit_single_copy(exchanges: Sequence[Exchanges], machine: Machine) -> tuple[i
     return size, next((copy_fs for copy_fs in candidates if not longer(copy_fs)), 0)
 
 
-def crossed(machine: Machine, crossing: Crossing) -> Machine:
+def crossed(machine: Machine, crossing: Points) -> Machine:
     """Return a machine whose messages between nodes take that much longer where they cross."""
     return replace(machine, inter=replace(machine.inter, crossing_ps=crossing))
 
