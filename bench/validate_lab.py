@@ -2,7 +2,8 @@
 
     python bench/validate_lab.py                     # measure (75 min and more), predict, print tables
     python bench/validate_lab.py --keep DIR          # keep runs in DIR, measure only what it lacks
-    python bench/validate_lab.py --keep DIR --write  # also write bench/data/predict_lab_nodes.csv, the picture
+    python bench/validate_lab.py --keep DIR --write  # also write the cases into the package, and the picture
+    python bench/validate_lab.py --held-out ...      # on paths and placements that the model was not made with
 
 All machines are of kind `kvm`, and no message is held back by autocorking. Paths are fitted from micro-benchmarks alone
 (those of studies/predict-lab.toml); what programs do comes from traces taken inside one machine. A case with the
@@ -21,15 +22,18 @@ import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import astuple, dataclass, fields
+from math import exp
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from nearmetal.predict.calibration import Errors, LabCase, lab_cases
 from nearmetal.predict.validate import wrong_orders
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
 from nearmetal.workloads.apps import APPLICATIONS
+from support.coverage import coverage
 from support.goals import ended, short_of
 
 if TYPE_CHECKING:
@@ -38,13 +42,21 @@ if TYPE_CHECKING:
 GOAL, WARNED_ABOVE = 0.04, 0.15
 NEARMETAL = str(Path(sys.executable).with_name("nearmetal"))
 RX_USECS = {"default": 3, "tuned": 0}
-RULES = {"guest-vf": "igbvf:usecs=3"}
+RULES = {"guest-vf": "igbvf:usecs=3", "vf": "igbvf:usecs=3"}
 RULE = "igb-queue:usecs=3"
 """The rule of the driver that takes a path's interrupts: the function's, or the port's below everything else."""
 PORTS = ("native", "guest-vf")
 CARDS = ("bridge", "vhost", "virtio")
 """Paths without `nic.rx-usecs`: an option of theirs sets the port below, so that each setting is a run of its own."""
-PLACEMENTS = {"2x1": [0, 1], "2x2": [0, 0, 1, 1], "2x2 cyclic": [0, 1, 0, 1], "4x1": [0, 1, 2, 3]}
+UNSEEN = ("vf", "macvlan", "tap", "passthrough")
+"""Paths that no program had been launched on when the model was made; measured like cards."""
+PLACEMENTS = {
+    "2x1": [0, 1],
+    "2x2": [0, 0, 1, 1],
+    "2x2 cyclic": [0, 1, 0, 1],
+    "4x1": [0, 1, 2, 3],
+    "4x2": [0, 0, 1, 1, 2, 2, 3, 3],
+}
 """Machines by ranks on each."""
 ROOT = Path(__file__).parents[1]
 WIDTH, LEFT, ROW = 760, 210, 20
@@ -94,6 +106,8 @@ class Group:
 
     def micro(self, setting: str) -> str:
         """Return the name of the run that measured the paths under a setting."""
+        if set(self.paths) <= set(UNSEEN):
+            return f"paths-unseen-{setting}"
         return f"paths-{setting}" if self.paths[0] in CARDS else "paths"
 
 
@@ -107,37 +121,13 @@ GROUPS = (
     Group("4x1", "S", PORTS, ("tuned",)),
     Group("4x1", "S", ("bridge", "vhost"), ("tuned",)),
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """A program on a path under a setting; times in ms."""
-
-    where: str
-    program: str
-    letter: str
-    path: str
-    setting: str
-    launches_ms: str
-    predicted_ms: float
-    by_rule_ms: float | None
-    warned: bool
-    """Whether the prediction, by rule under moderation, came with a warning."""
-
-    @property
-    def times_ms(self) -> list[float]:
-        """Return the measured times."""
-        return [float(one) for one in self.launches_ms.split()]
-
-    @property
-    def error(self) -> float:
-        """Return the relative error, by rule under moderation."""
-        return (self.by_rule_ms or self.predicted_ms) / median(self.times_ms) - 1
-
-    @property
-    def error_from_samples(self) -> float:
-        """Return the relative error of what is predicted from samples under the same setting."""
-        return self.predicted_ms / median(self.times_ms) - 1
+HELD_OUT = (
+    *(Group("2x1", "S", UNSEEN, (setting,)) for setting in reversed(BOTH)),
+    Group("4x1", "S", ("vf", "passthrough"), ("tuned",)),
+    Group("4x1", "S", ("virtio",), ("tuned",)),
+    Group("4x2", "S", ("bridge",), ("tuned",)),
+    Group("4x2", "S", ("vf",), ("tuned",)),
+)
 
 
 # ---------------------------------------------------------------- measuring
@@ -161,24 +151,28 @@ def tables(paths: Iterable[str], settings: Iterable[str]) -> str:
     """Return the tables of paths and settings."""
     rows = []
     for path in paths:
-        option = f"options = {{ rx_usecs = {RX_USECS[next(iter(settings))]} }}\n" if path in CARDS else ""
+        option = "" if path in PORTS else f"options = {{ rx_usecs = {RX_USECS[next(iter(settings))]} }}\n"
         rows.append(f'[[path]]\nname = "{path}"\n{option}')
     for setting in settings:
-        moderation = "" if set(paths) <= set(CARDS) else f'"nic.rx-usecs" = {RX_USECS[setting]}, '
+        moderation = f'"nic.rx-usecs" = {RX_USECS[setting]}, ' if set(paths) <= set(PORTS) else ""
         rows.append(f'[[setting]]\nname = "{setting}"\nknobs = {{ {moderation}"host.tcp_autocorking" = 0 }}\n')
     return "".join(rows)
 
 
-def studies() -> dict[str, str]:
-    """Return every study by the name of its run."""
+def studies(groups: Iterable[Group]) -> dict[str, str]:
+    """Return every study that the groups need, by the name of its run."""
     found = {}
     shipped = (ROOT / "studies" / "predict-lab.toml").read_text()
     micro = shipped[shipped.index("[[workload]]") : shipped.index("[[setting]]")]
-    for paths, settings in ((PORTS, BOTH), (CARDS, ("tuned",)), (CARDS, ("default",))):
+    needed = {group.micro(setting) for group in groups for setting in group.settings}
+    apart = ((paths, (setting,)) for paths in (CARDS, UNSEEN) for setting in reversed(BOTH))
+    for paths, settings in ((PORTS, BOTH), *apart):
         name = Group("2x1", "S", paths, settings).micro(settings[0])
+        if name not in needed:
+            continue
         inside = '[[path]]\nname = "shm"\n' if "tuned" in settings else ""  # for two ranks on each machine
         found[name] = head(name, paths[0], nodes=2, launches=7) + inside + tables(paths, settings) + micro
-    for group in GROUPS:
+    for group in groups:
         nodes = PLACEMENTS[group.where]
         traced, placed = (
             "".join(workload(name, group.letter, nodes, trace=trace) for name in group.programs)
@@ -217,7 +211,7 @@ def predicted(folder: Path, group: Group, name: str, micro: str, *how: str) -> t
     return case, any(not any(common in line for common in OF_EVERY_CASE) for line in warnings)
 
 
-def cases_of(folder: Path, group: Group) -> Iterator[Case]:
+def cases_of(folder: Path, group: Group) -> Iterator[LabCase]:
     """Yield the cases of a group."""
     for name in group.programs:
         for path in group.paths:
@@ -227,23 +221,23 @@ def cases_of(folder: Path, group: Group) -> Iterator[Case]:
                 by_rule_ms = None
                 if setting == "default":
                     rule = ["--setting", "tuned", "--interrupts", RULES.get(path, RULE), "--as", setting]
-                    if path in CARDS:  # one run cannot hold both settings of the port beneath
+                    if path not in PORTS:  # one run cannot hold both settings of the port beneath
                         rule += ["--moderated", str(folder / group.micro(setting))]
                     ruled, warned = predicted(folder, group, name, group.micro("tuned"), "--path", path, *rule)
                     by_rule_ms = round(ruled["predicted_ns"] / 1e6, 2)
                 launches_ms = " ".join(f"{ns / 1e6:.2f}" for ns in case["launches_ns"])
                 of = (group.where, name, group.letter, path, setting, launches_ms)
-                yield Case(*of, round(case["predicted_ns"] / 1e6, 2), by_rule_ms, warned)
+                yield LabCase(*of, round(case["predicted_ns"] / 1e6, 2), by_rule_ms, warned, group in HELD_OUT)
 
 
-def orders(cases: list[Case], *, of_settings: bool) -> tuple[int, int]:
+def orders(cases: list[LabCase], *, of_settings: bool) -> tuple[int, int]:
     """Return the pairs of paths (and settings) of a program that differ measurably, and those in the wrong order."""
     return wrong_orders(
         (
             (case.where, case.program, case.letter, "" if of_settings else case.setting),
             median(case.times_ms),
             (max(case.times_ms) - min(case.times_ms)) / median(case.times_ms),
-            case.by_rule_ms or case.predicted_ms,
+            case.best_ms,
         )
         for case in cases
     )
@@ -252,7 +246,7 @@ def orders(cases: list[Case], *, of_settings: bool) -> tuple[int, int]:
 # ---------------------------------------------------------------- showing
 
 
-def rows(cases: list[Case], where: str, letter: str) -> Iterator[str]:
+def rows(cases: list[LabCase], where: str, letter: str) -> Iterator[str]:
     """Yield a table of the cases of a placement and class: a row a program, what was measured and the error of each."""
     here = [case for case in cases if (case.where, case.letter) == (where, letter)]
     columns = list(dict.fromkeys((case.path, case.setting) for case in here))
@@ -264,12 +258,12 @@ def rows(cases: list[Case], where: str, letter: str) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(told) + " |"
 
 
-def shown(case: Case) -> str:
+def shown(case: LabCase) -> str:
     """Return what was measured and the error."""
     return f"{median(case.times_ms):.4g} ms, {case.error:+.1%}".replace("%", " %")
 
 
-def picture(cases: list[Case]) -> str:
+def picture(cases: list[LabCase]) -> str:
     """Return an SVG with a row for each placement, path and setting, and a point for each program."""
     lines = defaultdict(list)
     for case in cases:
@@ -305,7 +299,7 @@ def across(error: float) -> float:
     return round(LEFT + (WIDTH - LEFT - 20) * (min(max(error, -0.35), 0.35) + 0.35) / 0.7, 1)
 
 
-def summary(cases: list[Case]) -> Iterator[str]:
+def summary(cases: list[LabCase]) -> Iterator[str]:
     """Yield the table of median and worst errors."""
     yield "| machines x ranks on each, class, setting | cases | median error | worst |"
     yield "|---|--:|--:|---|"
@@ -320,28 +314,58 @@ def summary(cases: list[Case]) -> Iterator[str]:
         yield f"| {name} | {len(found)} | {middle:.1%} | {worst.error:+.1%} ({of}) |".replace("%", " %")
 
 
+def intervals(cases: Iterable[LabCase]) -> Iterator[str]:
+    """Yield the table of intervals by class, and how many cases are inside: of programs left out, and held out."""
+    yield "| class | cases | interval | inside if their program is left out | held out: inside |"
+    yield "|---|--:|---|--:|--:|"
+    found = [(case.case_class, one.held_out, one.program, case.error) for one in cases for case in one.cases()]
+    for name in dict.fromkeys(case_class for case_class, *_ in found):
+        known, held_out = ([row[2:] for row in found if row[:2] == (name, held)] for held in (False, True))
+        inside, judged, _ = coverage(known)
+        span = Errors(name, tuple(sorted(error for _, error in known))).span()
+        told, within = "too few cases", "-"
+        if span:
+            told = f"{span[0]:.2f} to {span[1]:.2f}"
+            within = f"{sum(span[0] <= exp(error) <= span[1] for _, error in held_out)} of {len(held_out)}"
+        yield f"| {name} | {len(known)} | {told} | {inside} of {judged} | {within} |"
+
+
+def with_shipped(cases: list[LabCase]) -> list[LabCase]:
+    """Return the cases and those that ship of the other kind, those that were held out last."""
+    others = [case for case in lab_cases() if case.held_out != cases[0].held_out]
+    return sorted([*others, *cases], key=lambda case: case.held_out)
+
+
+def write(cases: list[LabCase]) -> None:
+    """Write the cases into the package, and the picture of those that were not held out."""
+    (ROOT / "docs/pictures/prediction-lab.svg").write_text(picture([case for case in cases if not case.held_out]))
+    with (ROOT / "src/nearmetal/predict/validated_lab.csv").open("w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in fields(LabCase)])
+        writer.writerows(astuple(case) for case in cases)
+
+
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="Where runs are kept, and found again.")
     parser.add_argument("--blocks", type=int, default=1, help="How often each launch is repeated.")
     parser.add_argument("--write", action="store_true", help="Write the cases and the picture into the repository.")
+    parser.add_argument("--held-out", action="store_true", help="Programs on paths and placements that were held out.")
     options = parser.parse_args()
+    groups = HELD_OUT if options.held_out else GROUPS
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
         folder.mkdir(exist_ok=True)
-        for name, study in studies().items():
+        for name, study in studies(groups).items():
             measure(folder, name, study, options.blocks)
-        cases = [case for group in GROUPS for case in cases_of(folder, group)]
+        cases = [case for group in groups for case in cases_of(folder, group)]
     print("\n".join(summary(cases)), end="\n\n")
     for where, letter in dict.fromkeys((case.where, case.letter) for case in cases):
         print("\n".join(rows(cases, where, letter)), end="\n\n")
+    print("\n".join(intervals(with_shipped(cases))), end="\n\n")
     if options.write:
-        (ROOT / "docs/pictures/prediction-lab.svg").write_text(picture(cases))
-        with (ROOT / "bench/data/predict_lab_nodes.csv").open("w") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([field.name for field in fields(Case)])
-            writer.writerows(astuple(case) for case in cases)
+        write(with_shipped(cases))
     apart, wrong = orders(cases, of_settings=False)
     print(f"{wrong} of {apart} pairs of paths with a measurable difference are in the wrong order")
     print("{1} of {0} with those of other settings".format(*orders(cases, of_settings=True)))

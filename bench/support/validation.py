@@ -15,7 +15,7 @@ import numpy as np
 from nearmetal.predict import calibration
 from nearmetal.predict.calibration import OWN, RELAY, SHARED, ValidatedCase
 from nearmetal.predict.validate import TOLD_APART, wrong_orders
-from nearmetal.units import as_percent
+from nearmetal.units import as_percent, by_key
 from support.coverage import coverage
 
 if TYPE_CHECKING:
@@ -153,17 +153,21 @@ def coverage_table(cases: Sequence[ValidatedCase]) -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name in (OWN, SHARED, RELAY):
-        cells = []
-        for error in (lambda case: case.run_error, lambda case: case.p99_error):
-            inside, total, width = coverage(cases, name, error)
+        cells, own = [], [case for case in cases if case.case_class == name]
+        for errors in ([(one.application, one.run_error) for one in own], _p99_errors(own)):
+            inside, total, width = coverage(errors)
             cells.append(f"{inside} of {total} ({as_percent(inside / max(1, total))}) | x{width:.1f}")
         lines.append(f"| {name} | {total} | {' | '.join(cells)} |")
     return lines
 
 
+def _p99_errors(cases: Sequence[ValidatedCase]) -> list[tuple[str, float]]:
+    return [(case.application, case.p99_error) for case in cases]
+
+
 def p99_coverage(cases: Sequence[ValidatedCase]) -> tuple[int, int]:
     """Return how many cases have their p99 in the interval that `predict` prints, of how many, held out."""
-    found = [coverage(cases, name, lambda case: case.p99_error) for name in (OWN, SHARED, RELAY)]
+    found = [coverage(_p99_errors(group)) for group in by_key((case.case_class, case) for case in cases).values()]
     return sum(inside for inside, _, _ in found), sum(judged for _, judged, _ in found)
 
 

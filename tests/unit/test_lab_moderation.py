@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import OWN, TIMED, class_of, run_errors
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.fit_run import fit_records, fit_run
 from nearmetal.predict.machine_file import Changes
@@ -67,6 +68,13 @@ def measured_us(lab: RunDir, path: str, message_bytes: int) -> NDArray[np.float6
     launches = [one for one in lab.trials() if one.order.path.label == path and one.order.setting == "default"]
     cells = [(one, cell) for one in launches for cell in one.cells if cell.message_bytes == message_bytes]
     return np.concatenate([lab.values(*one) for one in cells]) / 1000
+
+
+def test_a_model_of_the_lab_keeps_the_errors_of_its_cases_and_knows_a_timer(lab: RunDir, tuned: ModelFile) -> None:
+    assert tuned.validated == run_errors("lab")
+    placement, known = Placement.block(2, 1), run_errors("lab")
+    for named in fit_records(lab, lab.trials()).machines:
+        assert class_of(named, placement, known) == (TIMED if named.setting == "default" else OWN)
 
 
 @pytest.mark.parametrize(("path", "rule"), [("native", "igb-queue"), ("vf", "igbvf")])

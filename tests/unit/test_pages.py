@@ -19,6 +19,7 @@ from nearmetal.cli.main import VERBS, group, run
 from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.errors import ExitCode
+from nearmetal.predict.calibration import lab_cases
 from nearmetal.results.gated import GateExit
 
 ROOT = Path(__file__).parents[2]
@@ -164,18 +165,14 @@ def test_the_lab_pages_prediction_errors_match_the_stored_launches() -> None:
 def test_the_prediction_errors_on_machines_and_in_guests_match_the_stored_launches() -> None:
     page = (ROOT / "docs/explanation/prediction-lab.md").read_text()
     errors: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    with (ROOT / "bench/data/predict_lab_nodes.csv").open() as file:
-        for case in csv.DictReader(file):
-            where, letter, setting = of = case["where"], case["letter"], case["setting"]
-            measured = statistics.median(map(float, case["launches_ms"].split()))
-            error = float(case["by_rule_ms"] or case["predicted_ms"]) / measured - 1
-            errors[of].append(error)
-            errors[("all",)].append(error)
-            head, *rows = page.split(f"| {where}, class {letter} | ")[1].split("\n\n")[0].splitlines()
-            (row,) = (line for line in rows if line.startswith(f"| {case['program']} | "))
-            cell = row.strip("| ").split(" | ")[1 + head.rstrip(" |").split(" | ").index(f"{case['path']}, {setting}")]
-            assert cell == f"{measured:.4g} ms, {error:+.1%}".replace("%", " %")
-            assert abs(error) <= 0.15 or case["warned"] == "True"
+    for case in lab_cases():
+        errors[of := ("held out, " * case.held_out + case.where, case.letter, case.setting)].append(case.error)
+        errors[("held out" if case.held_out else "all",)].append(case.error)
+        head, *rows = page.split(f"| {of[0]}, class {case.letter} | ")[1].split("\n\n")[0].splitlines()
+        (row,) = (line for line in rows if line.startswith(f"| {case.program} | "))
+        cell = row.strip("| ").split(" | ")[1 + head.rstrip(" |").split(" | ").index(f"{case.path}, {case.setting}")]
+        assert cell == f"{statistics.median(case.times_ms):.4g} ms, {case.error:+.1%}".replace("%", " %")
+        assert case.held_out or abs(case.error) <= 0.15 or case.warned
     for of, found in errors.items():
         middle, worst = statistics.median(map(abs, found)), max(found, key=abs)
         told = f"| {', '.join(of)} | {len(found)} | {middle:.1%} | {worst:+.1%} (".replace("%", " %")

@@ -63,7 +63,8 @@ def find_break_even(
     share = f"In this program {between} of messages are between nodes "
     share += f"if hosts are filled one after another.{_crowded(first, second)}"
     share += "".join(_far_from_measured(message_bytes, named, replay) for named in (first, second))
-    errors = errors_of(known_ratio_errors(replay.model.jobs, first.key), class_of(second, _RANKS))
+    ratios = known_ratio_errors(replay.model.jobs, first)
+    errors = errors_of(ratios, class_of(second, _RANKS, ratios))
     span = errors.span()
     assert span is not None, "cases ship for an interval of each class"
     # The compute of `seen` is that of the machine already, so it must not be scaled again.

@@ -292,11 +292,11 @@ def _candidates(found: list[tuple[NamedMachine, Candidate]]) -> tuple[PlacedJson
 def _alike(replay: Replay, found: list[tuple[NamedMachine, Candidate]]) -> list[str]:
     """Say which paths are not shown to be slower than that of the first candidate, each with its fastest placement."""
     best, chosen = found[0]
-    ratios = known_ratio_errors(replay.model.jobs, best.key)
+    ratios = known_ratio_errors(replay.model.jobs, best)
     fastest = {named: candidate for named, candidate in reversed(found) if named != best}
     alike = []
     for named, candidate in reversed(fastest.items()):
-        errors = errors_of(ratios, class_of(named, Placement.of_hosts(candidate.host_of)))
+        errors = errors_of(ratios, class_of(named, Placement.of_hosts(candidate.host_of), ratios))
         span = errors.around(np.log([max(1.0, candidate.median_ns) / max(1.0, chosen.median_ns)]))
         if span is None or span[0] <= 1:
             alike.append(named.name)

@@ -277,7 +277,7 @@ def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     run, p99 = errors_by_class(files)
     model = replay.model
     jobs = [job for job in model.jobs if not any(case.case_class in run for case in job)] + _jobs_of(files)
-    validated = {**(model.validated or run_errors()), **run}
+    validated = {**(model.validated or run_errors(model.machines[0].host)), **run}
     of_p99 = {**(model.of_p99 or p99_errors()), **p99}
     renewed = replace(model, validated=validated, validated_p99=of_p99, jobs=tuple(jobs))
     return replace(replay, model=replace(renewed, version=MODEL_VERSION))

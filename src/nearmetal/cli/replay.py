@@ -10,7 +10,7 @@ import click
 from nearmetal.cli.progress import warn
 from nearmetal.cli.values import COUNT, PATH, FiniteRange
 from nearmetal.errors import BadInputError, command_line, meant
-from nearmetal.predict.calibration import LEAST_CASES, run_errors
+from nearmetal.predict.calibration import LAB, LEAST_CASES, run_errors
 from nearmetal.predict.doubt import Doubt, refuse_beyond, worst
 from nearmetal.predict.doubts import find_doubts
 from nearmetal.predict.doubts_of_messages import of_connections
@@ -176,7 +176,9 @@ class Replay:
 
         Without `from_start` a part of the program is predicted, not from its first message on.
         """
-        validated = [name for name, logs in self.model.validated.items() if len(logs) >= LEAST_CASES]
+        validated = {name for name, logs in self.model.validated.items() if len(logs) >= LEAST_CASES}
+        if named.host == LAB:  # cases of its own guests ship, some far off: only the user's replace that doubt
+            validated &= {case.case_class for job in self.model.jobs for case in job}
         found = [*find_doubts(self.schedules, named, placement, validated), *self.unlike[named.name]]
         if from_start:
             found += worst(of_connections(one, named.machine, placement) for one in self.schedules)

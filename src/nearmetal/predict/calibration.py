@@ -7,16 +7,20 @@ class (ranks with cores of their own, ranks that share cores, a relay on the pat
 for the possible errors of a new one (split-conformal prediction; Vovk, Gammerman and Shafer, Algorithmic Learning in a
 Random World, 2005; Angelopoulos and Bates, arXiv:2107.07511). They keep their sign: where predictions came out too
 short, the interval reaches further up. Each replayed launch is combined with each error.
+
+`validated_lab.csv` holds the cases of `bench/validate_lab.py`, on emulated machines and in guests of theirs, in virtual
+time. They stand for predictions from runs of the lab alone: elsewhere, guests have no validated case.
 """
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,13 +35,17 @@ if TYPE_CHECKING:
     from nearmetal.predict.native import Placement
 
 
+LAB = "lab"
 LEVEL = 0.90
 LEAST_CASES = 19
 """So many errors make an interval of that level."""
 OWN, SHARED, RELAY, GUEST = "own cores", "shared cores", "relay", "guest"
+RULED, TIMED = "by a rule of moderation", "samples that met a timer"
+"""Classes of predictions with an interrupt stage, and from samples like those of moderated interrupts, where they have
+validated cases: else they are in one of the above."""
 RELAY_KINDS = frozenset({"tap"})
 GUEST_KINDS = frozenset(path.kind for path in GUEST_PATHS)
-_FILE = "validated.csv"
+_FILE, _LAB_FILE = "validated.csv", "validated_lab.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,61 @@ class ValidatedCase:
     def job(self) -> tuple[str, str, int, str]:
         """Return what it has in common with the same job on other paths."""
         return self.application, self.letter, self.ranks, self.placement
+
+
+@dataclass(frozen=True, slots=True)
+class LabCase:
+    """A program on machines of the lab: on a path under a setting; times in ms, `launches_ms` separated by spaces."""
+
+    where: str
+    """Machines x ranks on each."""
+    program: str
+    letter: str
+    path: str
+    setting: str
+    launches_ms: str
+    predicted_ms: float
+    """From samples under the same setting."""
+    by_rule_ms: float | None = None
+    """By the rule of the driver that takes the path's interrupts, from samples without moderation."""
+    warned: bool = False
+    """Whether the prediction, by rule under moderation, came with a warning."""
+    held_out: bool = False
+    """Whether it was launched after the model had been made."""
+
+    @property
+    def times_ms(self) -> list[float]:
+        """Return the measured times."""
+        return [float(one) for one in self.launches_ms.split()]
+
+    @property
+    def best_ms(self) -> float:
+        """Return the time that is predicted as the documentation advises: by rule under moderation."""
+        return self.by_rule_ms or self.predicted_ms
+
+    @property
+    def error(self) -> float:
+        """Return the relative error of that."""
+        return self.best_ms / median(self.times_ms) - 1
+
+    @property
+    def case_class(self) -> str:
+        """Return the class of the prediction from samples; two ranks of a machine share its processor."""
+        if self.by_rule_ms is not None:
+            return TIMED
+        shared = not self.where.split()[0].endswith("x1")
+        return _class_of_kind(self.path) or (SHARED if shared else OWN)
+
+    @property
+    def job(self) -> tuple[str, str, str]:
+        """Return what it has in common with the same job on other paths."""
+        return self.where, self.program, self.letter
+
+    def cases(self) -> list[JobCase]:
+        """Return what was predicted, from samples and by rule, as cases of the program on this path."""
+        key = (self.path, self.setting, "polling")
+        told = ((self.case_class, self.predicted_ms), (RULED, self.by_rule_ms))
+        return [JobCase(name, key, math.log(median(self.times_ms) / ms)) for name, ms in told if ms is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +175,30 @@ class Errors:
         return float(within * len(self.logs) + 0.5) / (len(self.logs) + 1)
 
 
+def _shipped(name: str) -> list[dict[str, str]]:
+    """Return the rows of a file of the package, without empty fields."""
+    lines = files("nearmetal.predict").joinpath(name).read_text().splitlines()
+    return [{field: text for field, text in row.items() if text} for row in csv.DictReader(lines)]
+
+
 @cache
 def validated_cases() -> tuple[ValidatedCase, ...]:
     """Return the cases that ship with this version."""
-    text = files("nearmetal.predict").joinpath(_FILE).read_text()
-    return tuple(map(adapter(ValidatedCase).validate_strings, csv.DictReader(text.splitlines())))
+    return tuple(map(adapter(ValidatedCase).validate_strings, _shipped(_FILE)))
 
 
-def run_errors() -> dict[str, tuple[float, ...]]:
-    """Return the errors of run times by class, sorted: what a model file keeps."""
-    return by_class((case.case_class, case.run_error) for case in validated_cases())
+@cache
+def lab_cases() -> tuple[LabCase, ...]:
+    """Return the cases of the lab that ship with this version."""
+    return tuple(map(adapter(LabCase).validate_strings, _shipped(_LAB_FILE)))
+
+
+def run_errors(host: str = "") -> dict[str, tuple[float, ...]]:
+    """Return the errors of run times by class, sorted: what a model file keeps of a run of that kind of host."""
+    shipped = by_class((case.case_class, case.run_error) for case in validated_cases())
+    if host != LAB:
+        return shipped
+    return shipped | _enough(by_class((one.case_class, one.error) for case in lab_cases() for one in case.cases()))
 
 
 def p99_errors() -> dict[str, tuple[float, ...]]:
@@ -139,10 +216,20 @@ class JobCase:
 
 
 def shipped_jobs() -> list[list[JobCase]]:
-    """Return the jobs of the cases that ship with this version."""
+    """Return the jobs of the cases that ship with this version, those of the lab apart."""
     shipped = validated_cases()
     cases = [((one.occasion, one.job), JobCase(one.case_class, (one.path, "", ""), one.run_error)) for one in shipped]
     return list(by_key(cases).values())
+
+
+def jobs_of_the_lab() -> list[list[JobCase]]:
+    """Return the jobs of its cases, those by rule apart: `predict` applies a rule to all paths alike.
+
+    Cases without moderation come first, so that ratios to a setting that is not there are to those.
+    """
+    shipped = sorted(lab_cases(), key=lambda case: case.by_rule_ms is not None)
+    cases = ((one, case) for one in shipped for case in one.cases())
+    return list(by_key(((one.job, case.case_class == RULED), case) for one, case in cases).values())
 
 
 def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
@@ -157,14 +244,20 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
     return by_class(found)
 
 
-def known_ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) -> dict[str, tuple[float, ...]]:
-    """Return the errors of ratios by class: those of `jobs` where these are enough, else those that ship.
+def known_ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: NamedMachine) -> dict[str, tuple[float, ...]]:
+    """Return the errors of ratios to a path by class: those of `jobs` where these are enough, else those that ship.
 
     Jobs without the bare path do not count: errors that other paths have in common, as guests may, are not its own.
     """
-    there = [job for job in jobs if any(case.key[0] == bare[0] for case in job)]
-    own = {name: logs for name, logs in ratio_errors(there, bare).items() if len(logs) >= LEAST_CASES}
-    return ratio_errors(shipped_jobs(), bare) | own
+    known = ratio_errors(shipped_jobs(), bare.key)
+    for found in (jobs_of_the_lab() if bare.host == LAB else (), jobs):
+        there = [job for job in found if any(case.key[0] == bare.path for case in job)]
+        known |= _enough(ratio_errors(there, bare.key))
+    return known
+
+
+def _enough(errors: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    return {name: logs for name, logs in errors.items() if len(logs) >= LEAST_CASES}
 
 
 def by_class(found: Iterable[tuple[str, float]]) -> dict[str, tuple[float, ...]]:
@@ -179,15 +272,22 @@ def errors_of(table: Mapping[str, tuple[float, ...]], case_class: str) -> Errors
     return Errors(f"of all classes, none is of {case_class}", tuple(sorted(sum(table.values(), ()))))
 
 
-def class_of(named: NamedMachine, placement: Placement) -> str:
-    """Return the class of a prediction: what decided most how far earlier ones were off."""
-    kind = named.kind or named.path
-    if kind in GUEST_KINDS:
-        return GUEST
-    if kind in RELAY_KINDS:
-        return RELAY
+def class_of(named: NamedMachine, placement: Placement, known: Container[str] = ()) -> str:
+    """Return the class of a prediction: what decided most how far earlier ones were off.
+
+    RULED and TIMED count only where they are among the classes `known`.
+    """
+    if named.machine.stage is not None and RULED in known:
+        return RULED
+    if named.machine.stage is None and TIMED in known and named.machine.inter.meets_timer:
+        return TIMED
     cores = named.machine.cores
-    return SHARED if cores is not None and ranks_of_a_computer(named, placement) > cores.count else OWN
+    shared = cores is not None and ranks_of_a_computer(named, placement) > cores.count
+    return _class_of_kind(named.kind or named.path) or (SHARED if shared else OWN)
+
+
+def _class_of_kind(kind: str) -> str:
+    return GUEST if kind in GUEST_KINDS else RELAY if kind in RELAY_KINDS else ""
 
 
 def ranks_of_a_computer(named: NamedMachine, placement: Placement) -> int:

@@ -100,15 +100,16 @@ def compare(
             "the program takes no time, so paths have no ratio",
             hint="trace it again, to its end; or give the pattern `compute`, or two ranks that exchange messages",
         )
-    ratios = known_ratio_errors(jobs, bare.key)
+    of_runs, of_ratios = validated or run_errors(bare.host), known_ratio_errors(jobs, bare)
     bare_logs = _drawn_anew(bare, next(found for named, found, _ in predicted if named == bare))
     rows = []
     for named, found, doubts in predicted:
         median_ns = float(np.median(found.makespan_ns))
         ratio = median_ns / bare_ns
-        case_class = class_of(named, placed(named))
-        errors, of_ratio = errors_of(validated or run_errors(), case_class), errors_of(ratios, case_class)
-        of_p99 = errors_of(validated_p99 or p99_errors(), case_class)
+        errors, of_ratio, of_p99 = (
+            errors_of(table, class_of(named, placed(named), table))
+            for table in (of_runs, of_ratios, validated_p99 or p99_errors())
+        )
         p99_ns = p99_iterations_ns(found)
         logs = math.log(max(1.0, median_ns) / bare_ns) + _drawn_anew(named, found) - bare_logs
         itself = named == bare

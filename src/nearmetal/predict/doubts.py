@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from nearmetal.predict.calibration import GUEST, GUEST_KINDS, ranks_of_a_computer
+from nearmetal.predict.calibration import GUEST, GUEST_KINDS, LAB, ranks_of_a_computer
 from nearmetal.predict.doubt import Doubt, told_once, worst
 from nearmetal.predict.doubts_of_messages import BEYOND_SHARE, FEW, doubts_of_messages
 from nearmetal.predict.models import REPLAYED_BY_NODES, VIRTUAL_ANYWAY, Machine, NamedMachine, divides_by_nodes
@@ -35,7 +35,7 @@ def find_doubts(
 ) -> list[Doubt]:
     """Return what is doubtful about a prediction, by the share of messages or bytes, largest first.
 
-    `validated` are the classes that have cases enough for an interval.
+    `validated` are the classes that have cases enough for an interval, of the user's own or of machines like these.
     """
     found = [
         *_of_launches(named),
@@ -290,7 +290,7 @@ def _of_processors(named: NamedMachine, placement: Placement) -> Iterator[Doubt]
 def _of_guests(named: NamedMachine) -> Iterator[Doubt]:
     if named.kind not in GUEST_KINDS:
         return
-    text, path = "no validated case has guests: ", named.machine.inter
+    text, path = "" if named.host == LAB else "no validated case has guests: ", named.machine.inter
     own = "compare it with launches of a program of yours: --validate RUN"
     if path.send_work_ps and path.trailing_ps:
         text += "in the lab, eight programs in guests took 14 % less to 12 % more than predicted"

@@ -163,11 +163,8 @@ def _of_a_timer(named: NamedMachine, sizes: Sizes, counts: Sizes, total: int) ->
     segment_of = np.searchsorted([segment.up_to_bytes for segment in segments], sizes)
     met: list[tuple[int, int]] = []
     for at in np.unique(segment_of):
-        segment, size = segments[at], int(sizes[segment_of == at].max())
-        if segment.residual is None:
-            continue
-        fast_ps = float(np.interp(0.1, segment.residual.probabilities, segment.residual.values_ps))
-        if fast_ps < -segment.one_way_ps(size) / 2:
+        size = int(sizes[segment_of == at].max())
+        if segments[at].meets_timer(size):
             met.append((int(counts[segment_of == at].sum()), size))
     if not met:
         return

@@ -120,9 +120,8 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     )
     paths = (record.order.path for record in records)
     baseline = next((path.name for path in paths if path.again), "")
-    return ModelFile(
-        "nearmetal-model", MODEL_VERSION, str(run.root.name), machines, run_errors(), p99_errors(), baseline
-    )
+    known = run_errors(run.info.host_kind), p99_errors()
+    return ModelFile("nearmetal-model", MODEL_VERSION, str(run.root.name), machines, *known, baseline)
 
 
 def failed_of(run: RunDir, model: ModelFile) -> dict[MachineKey, list[TrialRecord]]:

@@ -88,6 +88,13 @@ class Segment:
         wire = message_bytes * (self.latency_fs_per_byte + 2 * self.overhead_fs_per_byte) // 1000
         return self.send_overhead_ps + self.latency_ps + wire + self.recv_overhead_ps
 
+    def meets_timer(self, message_bytes: int) -> bool:
+        """Return whether a tenth of messages of this size take less than half the usual time: others met a timer."""
+        if self.residual is None:
+            return False
+        fast_ps = float(np.interp(0.1, self.residual.probabilities, self.residual.values_ps))
+        return fast_ps < -self.one_way_ps(message_bytes) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class FitQuality:
@@ -173,6 +180,12 @@ class PathModel:
         """Return `work_ps`, or what an older file has instead."""
         by_byte = ((0, 0), (1_000_000, self.interrupt_fs_per_byte * 1000)) if self.interrupt_fs_per_byte else ()
         return self.work_ps or by_byte
+
+    @property
+    def meets_timer(self) -> bool:
+        """Return whether messages of any size met a timer, such as that of interrupt moderation, when measured."""
+        smallest = (0, *(segment.up_to_bytes + 1 for segment in self.segments))
+        return any(segment.meets_timer(size) for size, segment in zip(smallest, self.segments, strict=False))
 
     def segment(self, message_bytes: int) -> Segment:
         """Return the segment that holds for a size."""

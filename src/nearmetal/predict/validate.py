@@ -301,10 +301,11 @@ class Replays:
     def validated(self, schedules: Sequence[Schedule], named: NamedMachine, launches: MeasuredLaunches) -> Validated:
         """Return one measured case with its predictions."""
         placement = launches.placed(named)
-        case_class = class_of(named, placement)
+        errors = self.model.validated or run_errors(named.host)
+        case_class = class_of(named, placement, errors)
         found = self._found(schedules, named, launches, placement)
         times = _times(found, launches)
-        interval = errors_of(self.model.validated or run_errors(), case_class).interval(times)
+        interval = errors_of(errors, case_class).interval(times)
         own = self.parts.messages.get(launches.key)
         instead = {
             "computing": (self.parts.computing.get(launches.key), _at_scale(named, 1.0)),  # it was taken there
