@@ -74,6 +74,22 @@ def output_of(monkeypatch: pytest.MonkeyPatch, schedule: Schedule, *argv: str) -
     return out, " ".join(err.split())
 
 
+@pytest.mark.parametrize("figures_from", ["", "an emulated machine: not a real one's microseconds"])
+def test_answers_state_what_the_paths_were_measured_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures_from: str
+) -> None:
+    """Reports did, but not predictions, which were no more of real machines than those."""
+    source = tmp_path / "one.json"
+    write_model(ModelFile("nearmetal-model", 1, "run", (NAMED,), figures_from=figures_from), source)
+    out, _ = output_of(monkeypatch, marked(10), str(source))
+    _, err = run(place, "mine", "--replicas", "1", "--hosts", "a:2", "--on", str(source))
+    for told in (out, err):
+        assert " ".join(told.split()).count(
+            "Paths measured on an emulated machine: not a real one's microseconds."
+        ) == (1 if figures_from else 0)
+        assert figures_from or "Paths measured" not in told
+
+
 def test_no_table_cell_is_truncated_or_wrapped_at_eighty_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,6 +99,9 @@ def test_a_page_begins_with_its_answer_and_one_chart(client: TestClient, path: s
 def test_a_prediction_shows_the_figures_of_its_file(client: TestClient, made: Path) -> None:
     page, raw = client.get("/predictions/halo").text, kept(made)
     assert raw["decision"] in page
+    assert raw["figures_from"] == "figures of a test"
+    for of in (page, client.get("/placements/halo").text):
+        assert "Where these figures come from: </strong>figures of a test." in of
     for row in raw["rows"]:
         assert f"{row['ratio']['median']:.3f}" in page
         for quantile in row["quantiles"]:

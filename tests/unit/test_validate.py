@@ -19,7 +19,7 @@ from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.hosts.fake import FakeHost
 from nearmetal.predict.conditions import conditions_of, mpi_of
 from nearmetal.predict.fit_run import fit_run
-from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.native import Placement
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
@@ -501,20 +501,20 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
             *on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(tmp_path / "x.prediction.json")
         )
     output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--save", str(kept))
-    file = read(kept, ValidationFile)
+    file, model = read(kept, ValidationFile), read_model(truth / "model.json")
     launches = {one.key: one.ns.tolist() for one in measured_launches(RunDir.open(truth / "run"), "app")}
     assert {one.key: list(one.launches_ns) for one in file.cases} == launches
     with pytest.raises(BadInputError, match=r"--errors has those of the launches of .*/run on bridge / as-found"):
         output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--errors", str(kept))
     many = replace(file, cases=file.cases * 10)
-    save(kept, ValidationFile, file.program, file.model, cases=many.cases)
+    save(kept, ValidationFile, file.program, model, cases=many.cases)
     rows = {row["path"]: row for row in json.loads(output_of(*on, "--errors", str(kept), "--format", "json"))}
     row = rows["veth"]
     logs = sorted(math.log(np.median(one.launches_ns) / one.predicted_ns) for one in many.cases)
     assert row["validated"]["cases"] == len(many.cases)
     assert row["validated"]["factors"] == pytest.approx([math.exp(logs[0]), math.exp(logs[-1])])
     assert rows["tap"]["validated"]["cases"] == 60  # a class without the user's own cases uses the shipped ones
-    save(kept, ValidationFile, file.program, file.model, cases=file.cases)
+    save(kept, ValidationFile, file.program, model, cases=file.cases)
     few = " ".join(output_of(*on, "--errors", str(kept), "--decide").split())
     assert "Only 2 validated cases (own cores): an interval needs 19; those that ship make one." in few
     assert "of validated pairs of paths (own cores) were 0.93 to 1.10 times" in few  # from the shipped pairs
@@ -525,7 +525,7 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
         )  # they gave an interval from one case
     again = tmp_path / "again.validation.json"  # validated with another seed or other paths, they counted twice
     cases = tuple(replace(one, predicted_ns=one.predicted_ns * 1.01) for one in file.cases)
-    save(again, ValidationFile, file.program, file.model, cases=cases)
+    save(again, ValidationFile, file.program, model, cases=cases)
     with pytest.raises(BadInputError, match=r"again.validation.json hold the same launches on bridge / "):
         output_of(*on, "--errors", str(kept), "--errors", str(again))
     argv: list[str] = []
@@ -540,7 +540,7 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
             )
             for one in file.cases
         )
-        save(other, ValidationFile, file.program, file.model, cases=tuple(cases))
+        save(other, ValidationFile, file.program, model, cases=tuple(cases))
     table = output_of(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())

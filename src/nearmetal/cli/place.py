@@ -27,7 +27,7 @@ from nearmetal.predict.place import IN_ORDER, Candidate, Hosts, Judge, Slots, ge
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.report import as_table
 from nearmetal.report.prediction_json import PLACEMENT_SUFFIX, PlacedJson, PlacementFile, check_place, save
-from nearmetal.report.prediction_text import doubted, gained, placements
+from nearmetal.report.prediction_text import doubted, gained, measured_on, placements
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.run.guests import measuring, open_host
@@ -119,7 +119,7 @@ def command(
     tell_doubts(doubts)
     candidates = _candidates(found)
     alike = _alike(replay, found)
-    _print(candidates, alike)
+    _print(candidates, alike, measured_on(replay.model))
     even = find_break_even(*both, in_order(schedule.ranks, slots), replay) if both else None
     if even:
         print_break_even(even)
@@ -132,7 +132,7 @@ def command(
             kept,
             PlacementFile,
             replay.name,
-            replay.model.run,
+            replay.model,
             candidates=candidates,
             hosts=slots.names,
             host_of=tuple(found[0][1].host_of.tolist()),
@@ -304,11 +304,13 @@ def _alike(replay: Replay, found: list[tuple[NamedMachine, Candidate]]) -> list[
     return [f"{', '.join(alike)}: {text}"] if alike else []
 
 
-def _print(candidates: tuple[PlacedJson, ...], alike: Sequence[str]) -> None:
+def _print(candidates: tuple[PlacedJson, ...], alike: Sequence[str], measured: Sequence[str]) -> None:
     console = Console(stderr=True)
     as_table.draw(console, [placements(candidates)])
     for said in alike:
         console.print(f"{said}. `nearmetal predict` gives the ratios.")
+    for said in measured:
+        console.print(said)
     best = candidates[0]
     if best.method == IN_ORDER:
         console.print(

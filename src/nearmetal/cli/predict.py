@@ -16,7 +16,7 @@ from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
-from nearmetal.predict.model_file import MODEL_VERSION, write_model
+from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.simulate import Prediction, sensitivity, simulate_launches
@@ -45,7 +45,7 @@ from nearmetal.report.prediction_json import (
     save,
 )
 from nearmetal.report.prediction_json import predicted as predicted_json
-from nearmetal.report.prediction_text import decision, dependence, figures, picture, remarks, validation
+from nearmetal.report.prediction_text import decision, dependence, figures, measured_on, picture, remarks, validation
 from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
@@ -134,14 +134,14 @@ def command(
             kept,
             PredictionFile,
             replay.name,
-            replay.model.run,
+            replay.model,
             ranks=schedule.ranks,
             baseline=bare.name,
             decision=decided,
             remarks=tuple(remarks(rows)),
             rows=tuple(records),
         )
-    _show(rows, records, sensitivities, title=_title(replay, per_node), decided=decided, form=form)
+    _show(rows, records, sensitivities, title=_title(replay, per_node), model=replay.model, decided=decided, form=form)
 
 
 def _limit(loss: str | None, *, decide: bool) -> float | None:
@@ -156,6 +156,7 @@ def _show(
     sensitivities: Mapping[str, Mapping[str, float]],
     *,
     title: str,
+    model: ModelFile,
     decided: str,
     form: str,
 ) -> None:
@@ -168,8 +169,8 @@ def _show(
         console.print(line)
     for where, elasticities in sensitivities.items():
         console.print(f"{where}: {dependence(elasticities)}")
-    if decided:
-        console.print(decided)
+    for line in (*filter(None, [decided]), *measured_on(model)):
+        console.print(line)
 
 
 def _refuse_one(machines: Sequence[NamedMachine]) -> None:
@@ -276,9 +277,10 @@ def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     """Return it with errors of the user's own cases in their classes, instead of those that a model file kept."""
     run, p99 = errors_by_class(files)
     model = replay.model
+    host = model.machines[0].host
     jobs = [job for job in model.jobs if not any(case.case_class in run for case in job)] + _jobs_of(files)
-    validated = {**(model.validated or run_errors(model.machines[0].host)), **run}
-    of_p99 = {**(model.of_p99 or p99_errors()), **p99}
+    validated = {**(model.validated or run_errors(host)), **run}
+    of_p99 = {**(model.of_p99 or p99_errors(host)), **p99}
     renewed = replace(model, validated=validated, validated_p99=of_p99, jobs=tuple(jobs))
     return replace(replay, model=replace(renewed, version=MODEL_VERSION))
 
@@ -316,14 +318,14 @@ def _validate(
     if kept is not None:
         ran = [(case, case.launches) for case in cases]
         cases_of = [made(CaseJson, case, of, nodes=of.placement, launches_ns=tuple(of.ns.tolist())) for case, of in ran]
-        save(kept, ValidationFile, replay.name, replay.model.run, cases=tuple(cases_of))
+        save(kept, ValidationFile, replay.name, replay.model, cases=tuple(cases_of))
     if form == "json":
         click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
         return
     console = Console()
     table, sentences = validation(cases)
     as_table.draw(console, [table])
-    for sentence in sentences:
+    for sentence in (*sentences, *measured_on(replay.model)):
         console.print(sentence)
 
 

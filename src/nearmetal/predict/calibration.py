@@ -101,6 +101,10 @@ class LabCase:
     """Whether the prediction, by rule under moderation, came with a warning."""
     held_out: bool = False
     """Whether it was launched after the model had been made."""
+    p99_ms: float | None = None
+    """The median of the launches' 99th percentiles of iterations; None where it was not kept."""
+    predicted_p99_ms: float | None = None
+    by_rule_p99_ms: float | None = None
 
     @property
     def times_ms(self) -> list[float]:
@@ -133,8 +137,18 @@ class LabCase:
     def cases(self) -> list[JobCase]:
         """Return what was predicted, from samples and by rule, as cases of the program on this path."""
         key = (self.path, self.setting, "polling")
-        told = ((self.case_class, self.predicted_ms), (RULED, self.by_rule_ms))
-        return [JobCase(name, key, math.log(median(self.times_ms) / ms)) for name, ms in told if ms is not None]
+        errors = self._errors(median(self.times_ms), self.predicted_ms, self.by_rule_ms)
+        return [JobCase(name, key, error) for name, error in errors]
+
+    def p99_cases(self) -> list[tuple[str, float]]:
+        """Return the class and the error of each p99 of iterations that was predicted."""
+        return self._errors(self.p99_ms, self.predicted_p99_ms, self.by_rule_p99_ms)
+
+    def _errors(
+        self, measured_ms: float | None, from_samples: float | None, by_rule: float | None
+    ) -> list[tuple[str, float]]:
+        told = ((self.case_class, from_samples), (RULED, by_rule))
+        return [(name, math.log(measured_ms / ms)) for name, ms in told if ms is not None and measured_ms is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +215,12 @@ def run_errors(host: str = "") -> dict[str, tuple[float, ...]]:
     return shipped | _enough(by_class((one.case_class, one.error) for case in lab_cases() for one in case.cases()))
 
 
-def p99_errors() -> dict[str, tuple[float, ...]]:
+def p99_errors(host: str = "") -> dict[str, tuple[float, ...]]:
     """Return the errors of the 99th percentile of iterations by class, sorted: what a model file keeps with those."""
-    return by_class((case.case_class, case.p99_error) for case in validated_cases())
+    shipped = by_class((case.case_class, case.p99_error) for case in validated_cases())
+    if host != LAB:
+        return shipped
+    return shipped | _enough(by_class(one for case in lab_cases() for one in case.p99_cases()))
 
 
 @dataclass(frozen=True, slots=True)

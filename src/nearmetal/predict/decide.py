@@ -108,7 +108,7 @@ def compare(
         ratio = median_ns / bare_ns
         errors, of_ratio, of_p99 = (
             errors_of(table, class_of(named, placed(named), table))
-            for table in (of_runs, of_ratios, validated_p99 or p99_errors())
+            for table in (of_runs, of_ratios, validated_p99 or p99_errors(bare.host))
         )
         p99_ns = p99_iterations_ns(found)
         logs = math.log(max(1.0, median_ns) / bare_ns) + _drawn_anew(named, found) - bare_logs

@@ -120,8 +120,16 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
     )
     paths = (record.order.path for record in records)
     baseline = next((path.name for path in paths if path.again), "")
-    known = run_errors(run.info.host_kind), p99_errors()
-    return ModelFile("nearmetal-model", MODEL_VERSION, str(run.root.name), machines, *known, baseline)
+    known = run_errors(run.info.host_kind), p99_errors(run.info.host_kind)
+    return ModelFile(
+        "nearmetal-model",
+        MODEL_VERSION,
+        run.root.name,
+        machines,
+        *known,
+        baseline,
+        figures_from=run.info.host_label,
+    )
 
 
 def failed_of(run: RunDir, model: ModelFile) -> dict[MachineKey, list[TrialRecord]]:

@@ -36,6 +36,8 @@ class ModelFile:
     validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
     baseline: str = ""
     jobs: tuple[tuple[JobCase, ...], ...] = ()
+    figures_from: str = ""
+    """What the run was measured on and what its figures are good for; empty in files of older versions."""
 
     def __post_init__(self) -> None:
         twice = [key for key, times in Counter(machine.key for machine in self.machines).items() if times > 1]

@@ -40,7 +40,7 @@ def predicted(of: PredictionFile, frame: PageFrame | None = None) -> str:
         or element("p", "None that are known."),
         *_depends(of.rows),
     ]
-    return _page(f"{of.program} on {of.ranks} ranks", "prediction", _meta(of), content, frame)
+    return _page(f"{of.program} on {of.ranks} ranks", "prediction", of, content, frame)
 
 
 def _meta(of: PredictionFile | PlacementFile) -> str:
@@ -130,7 +130,7 @@ def placed(of: PlacementFile, frame: PageFrame | None = None) -> str:
         listed(of.doubts, element("h2", "Assumptions that were not measured")),
     ]
     title = f"{of.program} on {len(of.host_of)} ranks and {len(of.hosts)} hosts"
-    return _page(title, "placement", _meta(of), content, frame)
+    return _page(title, "placement", of, content, frame)
 
 
 def _best(of: PlacementFile) -> str:
@@ -201,7 +201,10 @@ def _curve(
     return [*drawn, element("text", name, class_="name", x=at[-1][0] + 8, y=at[-1][1] + 4)]
 
 
-def _page(title: str, kind: str, meta: str, content: Sequence[Markup], frame: PageFrame | None) -> str:
-    head = header(f"nearmetal {kind}", title, element("p", meta, class_="honest"))
+def _page(
+    title: str, kind: str, of: PredictionFile | PlacementFile, content: Sequence[Markup], frame: PageFrame | None
+) -> str:
+    labels = [of.figures_from] if of.figures_from else []
+    head = header(f"nearmetal {kind}", title, element("p", _meta(of), class_="honest"), labels=labels)
     main = element("main", *content, id="answer")
     return page(f"{kind.capitalize()}: {title}", charts.shapes(), head, main, frame=frame, skip="answer")

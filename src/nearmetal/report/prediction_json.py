@@ -29,6 +29,7 @@ from nearmetal.typed import read_typed
 
 if TYPE_CHECKING:
     from nearmetal.predict.decide import AnswerRow
+    from nearmetal.predict.model_file import ModelFile
 
 PREDICTION_SUFFIX, PLACEMENT_SUFFIX, VALIDATION_SUFFIX = ".prediction.json", ".placement.json", ".validation.json"
 PROBABILITIES = (0.5, 0.95, 0.99)
@@ -116,7 +117,10 @@ class PredictedJson(MachineName):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedFile:
-    """What every file of `save` begins with; `model` is the run or file that the machines were fitted from."""
+    """What every file of `save` begins with; `model` is the run or file that the machines were fitted from.
+
+    `figures_from` is what that was measured on, empty where it is not known.
+    """
 
     format: str
     version: Literal[1]
@@ -124,6 +128,7 @@ class SavedFile:
     created_utc: str
     program: str
     model: str
+    figures_from: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,11 +271,12 @@ _FORMATS = {
 """Name and version of each kind of file."""
 
 
-def save(path: Path, kind: type[SavedFile], program: str, model: str, **own: Any) -> None:
+def save(path: Path, kind: type[SavedFile], program: str, model: ModelFile, **own: Any) -> None:
     """Write a file of a kind, with its specific fields; it appears whole or not at all."""
     name, version = _FORMATS[kind]
     head: dict[str, Any] = {"format": name, "version": version, "created_utc": utc_now()}
-    whole = kind(**head, nearmetal_version=nearmetal.__version__, program=program, model=model, **own)
+    head |= {"nearmetal_version": nearmetal.__version__, "program": program}
+    whole = kind(**head, model=model.run, figures_from=model.figures_from, **own)
     Disk().put_bytes(path, as_json(whole).encode() + b"\n")
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from nearmetal.predict.calibration import LEAST_CASES, LEVEL
 from nearmetal.predict.decide import SURE, AnswerRow, cheapest
 from nearmetal.predict.doubt import Doubt
+from nearmetal.predict.model_file import ModelFile
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.validate import PARTS, Validated, orders
 from nearmetal.report import words
@@ -147,6 +148,11 @@ def picture(rows: Sequence[AnswerRow]) -> list[str]:
             bar += _SIGNS[part] * (round(_BAR * reached / longest) - len(bar))
         lines.append(f"{name[:width]:{width}} {bar}")
     return lines
+
+
+def measured_on(model: ModelFile) -> list[str]:
+    """Return a sentence on what the paths were measured on; none where the model does not say."""
+    return [f"Paths measured on {model.figures_from}."] if model.figures_from else []
 
 
 def remarks(rows: Sequence[AnswerRow]) -> list[str]:
