@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fake_runs import STUDY, list_anew, make_run
 from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
@@ -16,6 +17,7 @@ from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, St
 from nearmetal.predict.model_file import ModelFile, read_model, write_model
 from nearmetal.predict.models import Machine, NamedMachine
 from nearmetal.predict.place import Slots
+from nearmetal.store.rundir import RunDir
 from tests.unit.simulated import ping
 from tests.unit.test_predict_verbs import measured, run
 
@@ -250,3 +252,19 @@ def test_hosts_without_slots_are_refused_with_an_example() -> None:
     with pytest.raises(BadInputError) as error:
         Slots(("a", "b"), (0, 4))
     assert error.value.hint
+
+
+def test_a_run_that_ended_early_is_not_predicted_from_in_silence(tmp_path: Path) -> None:
+    """Of a run that was stopped before its first launch on a path, the answer had one path and said nothing."""
+    (tmp_path / "p.toml").write_text('[pattern]\nkind = "cg"\nranks = 2\nsteps = 2\nmessage_bytes = 1024\n')
+    root = make_run(tmp_path / "run", STUDY)
+    argv = (str(tmp_path / "p.toml"), "--on", str(root), "--replicas", "1", "--extrapolate")
+    assert "not finished" not in run(predict, *argv)[1]
+    for record in RunDir.open(root).trials():
+        if record.order.block or record.order.path.label == "tap":
+            (root / "trials" / f"{record.name}.json").unlink()
+    list_anew(root)
+    for command, more in ((predict, ()), (place, HOSTS)):
+        err = run(command, *argv, *more)[1]
+        assert f"warning: {root} is not finished: it ended within block 1, 1 trial short of it" in err
+        assert f"hint: measure the rest: nearmetal run --resume {root}\n" in err

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from nearmetal.cli.progress import warn
-from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts
+from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts, warn_unfinished
 from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
@@ -300,6 +300,7 @@ def _validate(
     """Print predictions next to the launches of a run, and save both."""
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
     measured = measured_launches(run, workload)
+    warn_unfinished(run)
     _refuse_own(errors, run, measured)
     replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
     cases = validate(replay.schedules, replay.machines, measured, replays)

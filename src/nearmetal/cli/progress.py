@@ -12,10 +12,12 @@ import rich.console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from nearmetal.errors import NearmetalError
 from nearmetal.hosts.host import ClockProgress, Host, VirtualTimeHost
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import disturbed
-from nearmetal.store.rundir import TrialRecord
+from nearmetal.results.stopping import Unfinished, unfinished
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.study.spec import Study
 from nearmetal.units import NS_PER_S, counted, format_duration, format_wait
 
@@ -31,6 +33,15 @@ _QUIET_AGAIN = 3
 def warn(sentence: str) -> None:
     """Warn about what would spoil a measurement."""
     click.echo(f"warning: {sentence}", err=True)
+
+
+def lacks_of(run: RunDir, records: Sequence[TrialRecord]) -> Unfinished | None:
+    """Return what a run lacks; where its study or samples cannot be read, that is said: its trials still can be."""
+    try:
+        return unfinished(run, records)
+    except NearmetalError as error:
+        click.echo(f"whether the run is finished is not known: {error.message}", err=True)
+        return None
 
 
 class _VirtualTime(ProgressColumn):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from nearmetal.cli.progress import warn
+from nearmetal.cli.progress import lacks_of, warn
 from nearmetal.cli.values import COUNT, PATH, FiniteRange
 from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.predict.calibration import LAB, LEAST_CASES, run_errors
@@ -89,8 +89,9 @@ def scaled(schedules: list[Schedule], ranks: int | None, scaling: str | None) ->
 def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFile:
     """Return the models of a run directory (fitted now) or of a model file; warn of asked paths whose trials failed."""
     if source.is_dir():
-        run = RunDir.open(source)
+        run = RunDir.open(source).held()
         model = fit_run(run, eager_up_to_bytes=None if eager is None else parse_size_bytes(eager))
+        warn_unfinished(run)
         for key, failed in failed_of(run, model).items():
             if not paths or key[0] in paths:
                 text = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
@@ -112,6 +113,15 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
             "ratios and --decide still take cases that ship\nhint: save it again: predict --errors FILE --save-model"
         )
     return model
+
+
+def warn_unfinished(run: RunDir) -> None:
+    """Warn of a run that ended early: nothing else tells of the paths and the launches that it lacks."""
+    if (lacks := lacks_of(run, run.trials())) and lacks.premature:
+        state, then = "is not finished", f"measure the rest: {lacks.resume}"
+        if lacks.running:
+            state, then = "is being measured", "repeat the command when it has ended"
+        warn(f"{run.root} {state}: {lacks.says}. What it lacks is left out\nhint: {then}")
 
 
 def choose(

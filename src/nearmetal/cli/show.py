@@ -10,8 +10,9 @@ from statistics import fmean
 import click
 import pyarrow.csv
 
+from nearmetal.cli.progress import lacks_of
 from nearmetal.cli.values import PATH
-from nearmetal.errors import BadInputError, NearmetalError, command_line
+from nearmetal.errors import BadInputError, command_line
 from nearmetal.report import as_json, as_osu, words
 from nearmetal.report.as_table import say_unfinished
 from nearmetal.report.schema import SummaryJson
@@ -20,7 +21,6 @@ from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.osu import rank_means
 from nearmetal.results.series import cell_id, sized, summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
-from nearmetal.results.stopping import Unfinished, unfinished
 from nearmetal.stats.summary import Metric
 from nearmetal.store.query import disagreements, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
@@ -74,7 +74,7 @@ def _attempts(run: RunDir, trial: int | None) -> list[TrialRecord]:
 def _list(run: RunDir, records: list[TrialRecord]) -> None:
     console = Console()
     console.print(f"{run.info.study_name} on {run.info.host_kind}: {run.info.host_label}")
-    say_unfinished(_lacks(run, records), console)
+    say_unfinished(lacks_of(run, records), console)
     table = plain_table(*_COLUMNS, right=("trial", "block", "took"))
     for record in records:
         order = record.order
@@ -90,20 +90,11 @@ def _list(run: RunDir, records: list[TrialRecord]) -> None:
         )
 
 
-def _lacks(run: RunDir, records: list[TrialRecord]) -> Unfinished | None:
-    """Return what a run lacks; trials are shown even where its study or samples cannot be read, which is said."""
-    try:
-        return unfinished(run, records)
-    except NearmetalError as error:
-        click.echo(f"whether the run is finished is not known: {error.message}", err=True)
-        return None
-
-
 def _doubts(run: RunDir, records: list[TrialRecord]) -> list[str]:
     """Return why figures over all trials are not to be relied on, for an output that has no place for it."""
     good = valid(records)
     return [
-        *words.unfinished(_lacks(run, records)),
+        *words.unfinished(lacks_of(run, records)),
         *(f"MIXED PROVENANCE: {one}" for one in disagreements(good)),
         *(f"CAUTION: {one}" for one in cautions_of_levels(good, run.info.host_kind)),
     ]
@@ -137,7 +128,7 @@ def _for_programs(run: RunDir, trial: int | None) -> dict[str, object]:
     records = run.trials()
     whole = trial is not None
     trials = [_whole(run, one) for one in _attempts(run, trial)] if whole else [_brief(one) for one in records]
-    lacks = _lacks(run, records)
+    lacks = lacks_of(run, records)
     return {
         "show_format": 1,
         "study": run.info.study_name,
