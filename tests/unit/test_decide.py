@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from nearmetal.cli.predict import command as predict
-from nearmetal.predict.model_file import ModelFile, write_model
+from nearmetal.predict.calibration import OWN, RELAY, JobCase
+from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import Machine, NamedMachine
+from nearmetal.report.prediction_json import CaseJson, ValidationFile, save
 from tests.unit.test_predict_verbs import PATTERN, path, run
 
 
@@ -51,3 +53,38 @@ def test_a_path_costs_what_its_kind_does_whatever_it_is_called(tmp_path: Path, p
     assert "mine / as-found / polling is the cheapest" in " ".join(run(predict, *argv)[0].split())
     out, _ = run(predict, *argv, "--path", "virtio,mine,base")
     assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
+
+
+def test_newer_errors_of_one_class_leave_those_of_ratios_of_others(tmp_path: Path, pattern: str) -> None:
+    """A model's jobs with a case of a renewed class were dropped whole: ratios of other paths took shipped errors."""
+    keys = {name: (name, "as-found", "polling") for name in ("native", "veth", "tap")}
+    job = (JobCase(OWN, keys["native"], 0.0), JobCase(OWN, keys["veth"], 0.5), JobCase(RELAY, keys["tap"], 0.7))
+    machines = tuple(NamedMachine(*key, Machine(path(1), path(20))) for key in keys.values())
+    source, newer = tmp_path / "model.json", tmp_path / "newer.validation.json"
+    model = ModelFile("nearmetal-model", MODEL_VERSION, "run", machines, jobs=(job,) * 20)
+    write_model(model, source)
+    cases = tuple(
+        CaseJson(
+            **dict(zip(("path", "setting", "progress"), keys["tap"], strict=True)),
+            case_class=RELAY,
+            nodes=(0, 1),
+            predicted_ns=1.0,
+            launches_ns=(float(number),),
+            predicted_p99_ns=None,
+            p99_ns=(),
+        )
+        for number in range(1, 21)
+    )
+    save(newer, ValidationFile, "app", model, cases=cases)
+
+    def said(*argv: str) -> str:
+        return " ".join(run(predict, pattern, "--on", str(source), "--replicas", "1", *argv)[0].split())
+
+    own = "of validated pairs of paths (own cores) were 1.65 to 1.65 times the predicted ratio"
+    relays = "of validated pairs of paths (relay) were 2.01 to 2.01 times the predicted ratio"
+    assert own in said()
+    assert relays in said()
+    renewed = said("--errors", str(newer))
+    assert own in renewed
+    assert relays not in renewed
+    assert "20 validated cases (relay): 90 % took 1.00 to 20.00 times" in renewed

@@ -14,7 +14,7 @@ from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts, warn_unfinished
 from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
-from nearmetal.predict.calibration import JobCase, p99_errors, run_errors
+from nearmetal.predict.calibration import JobCase, p99_errors, run_errors, without
 from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import NamedMachine
@@ -278,7 +278,7 @@ def _with_errors(replay: Replay, files: Sequence[ValidationFile]) -> Replay:
     run, p99 = errors_by_class(files)
     model = replay.model
     host = model.machines[0].host
-    jobs = [job for job in model.jobs if not any(case.case_class in run for case in job)] + _jobs_of(files)
+    jobs = without(model.jobs, run) + _jobs_of(files)
     validated = {**(model.validated or run_errors(host)), **run}
     of_p99 = {**(model.of_p99 or p99_errors(host)), **p99}
     renewed = replace(model, validated=validated, validated_p99=of_p99, jobs=tuple(jobs))

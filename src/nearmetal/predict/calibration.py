@@ -17,7 +17,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from statistics import median
@@ -225,7 +225,10 @@ def p99_errors(host: str = "") -> dict[str, tuple[float, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class JobCase:
-    """A case of a job that was validated on several paths: path, setting and progress; its error is a logarithm."""
+    """A case of a job that was validated on several paths: path, setting and progress; its error is a logarithm.
+
+    One without a class is nothing but what ratios of the others are to: newer cases have taken its place.
+    """
 
     case_class: str
     key: tuple[str, str, str]
@@ -257,8 +260,15 @@ def ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: tuple[str, str, str]) 
     found: list[tuple[str, float]] = []
     for job in jobs:
         base = min(job, key=lambda case: (case.key != bare, case.key[0] != bare[0]))
-        found += [(case.case_class, case.error - base.error) for case in job if case is not base]
+        found += [(case.case_class, case.error - base.error) for case in job if case.case_class and case is not base]
     return by_class(found)
+
+
+def without(jobs: Sequence[Sequence[JobCase]], classes: Iterable[str]) -> list[tuple[JobCase, ...]]:
+    """Return jobs whose cases of some classes do not count any more, though ratios of others may be to them."""
+    gone = frozenset(classes)
+    kept = (tuple(replace(one, case_class="") if one.case_class in gone else one for one in job) for job in jobs)
+    return [job for job in kept if any(one.case_class for one in job)]
 
 
 def known_ratio_errors(jobs: Sequence[Sequence[JobCase]], bare: NamedMachine) -> dict[str, tuple[float, ...]]:
