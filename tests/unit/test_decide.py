@@ -51,6 +51,8 @@ def test_a_path_costs_what_its_kind_does_whatever_it_is_called(tmp_path: Path, p
     )
     argv = (pattern, "--on", model(tmp_path, *machines), "--replicas", "1", "--decide", "--loss", "900%")
     assert "mine / as-found / polling is the cheapest" in " ".join(run(predict, *argv)[0].split())
+    rows = json.loads(run(predict, *argv, "--format", "json")[0])  # did not tell which
+    assert {row["path"]: row["loss"]["chosen"] for row in rows} == {"base": False, "virtio": False, "mine": True}
     out, _ = run(predict, *argv, "--path", "virtio,mine,base")
     assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
 

@@ -382,7 +382,7 @@ def test_a_decision_names_the_cheapest_path_within_the_allowed_loss(files: tuple
         assert f"  within {loss}\n" in out
     out, _ = run(predict, *decide, "--loss", "0%", "--format", "json")
     rows = {row["path"]: row for row in json.loads(out)}
-    assert rows["native"]["loss"] == {"at_most": 0, "probability": 1}
+    assert rows["native"]["loss"] == {"at_most": 0, "probability": 1, "chosen": True}
     assert rows["vf"]["loss"]["probability"] < 0.3
     assert rows["vf"]["ratio"]["to"] == "native / as-found / polling"
     assert rows["vf"]["ratio"]["median"] == pytest.approx(

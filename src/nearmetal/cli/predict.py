@@ -15,7 +15,7 @@ from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell
 from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors, without
-from nearmetal.predict.decide import AnswerRow, compare, refuse_unordered
+from nearmetal.predict.decide import AnswerRow, cheapest, compare, refuse_unordered
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
@@ -36,6 +36,7 @@ from nearmetal.report.prediction_json import (
     PREDICTION_SUFFIX,
     VALIDATION_SUFFIX,
     CaseJson,
+    LossJson,
     PredictedJson,
     PredictionFile,
     ValidationFile,
@@ -127,8 +128,8 @@ def command(
     rows, bare = _answer(replay, placing, baseline, asked or 0.0)
     if save_model is not None:
         write_model(replay.model, save_model)
-    records = [predicted_json(row, bare, sensitivities.get(row.named.name), asked) for row in rows]
-    decided = "" if asked is None else decision(rows, bare, asked, paths_of(given["paths"]), given["settings"])
+    losses, decided = _decide(rows, bare, asked, given)
+    records = [predicted_json(one, bare, sensitivities.get(one.named.name), losses.get(one.named.name)) for one in rows]
     if kept is not None:
         save(
             kept,
@@ -148,6 +149,17 @@ def _limit(loss: str | None, *, decide: bool) -> float | None:
     if loss is not None and not decide:
         raise BadInputError("--loss is a limit for --decide", hint=f"write --decide --loss {loss}")
     return read_share("--loss", "10%" if loss is None else loss, "10%") if decide else None
+
+
+def _decide(
+    rows: Sequence[AnswerRow], bare: NamedMachine, asked: float | None, given: Mapping[str, Any]
+) -> tuple[dict[str, LossJson], str]:
+    """Return what --decide says of each machine, by name, and its sentence; nothing without it."""
+    if asked is None:
+        return {}, ""
+    chosen = cheapest(rows, paths_of(given["paths"]), given["settings"])
+    losses = {row.named.name: LossJson(at_most=asked, probability=row.chance, chosen=row is chosen) for row in rows}
+    return losses, decision(chosen, bare, asked)
 
 
 def _show(

@@ -77,10 +77,14 @@ class RatioJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossJson:
-    """The loss that was asked for, and the probability of staying within it."""
+    """The loss that was asked for, the probability of staying within it, and whether that decides for this machine.
+
+    Files of earlier versions do not tell the latter.
+    """
 
     at_most: Size
     probability: Size
+    chosen: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +235,7 @@ def errors_by_class(files: Sequence[ValidationFile]) -> tuple[Errors, Errors]:
 
 
 def predicted(
-    row: AnswerRow, bare: NamedMachine, sensitivity: Mapping[str, float] | None, loss: float | None
+    row: AnswerRow, bare: NamedMachine, sensitivity: Mapping[str, float] | None, loss: LossJson | None
 ) -> PredictedJson:
     """Return one line of an answer; `sensitivity` is what its time depends on, where that was asked for."""
     found, errors = row.found, row.errors
@@ -245,7 +249,7 @@ def predicted(
         validated={"class": errors.of, "cases": len(errors.logs), "factors": errors.span()},
         p99_iteration=P99Json(ns=row.p99_ns[0], interval_ns=row.p99_ns[1]) if row.p99_ns else None,
         ratio=RatioJson(to=bare.name, median=row.ratio, interval=row.ratio_span),
-        loss=None if loss is None else LossJson(at_most=loss, probability=row.chance),
+        loss=loss,
         compute_ns=float(found.compute_ns),
         parts_ns={name: float(ns) for name, ns in row.parts_ns.items()},
         doubts=tuple(made(DoubtJson, one) for one in row.doubts),

@@ -6,7 +6,7 @@ from statistics import median
 from typing import TypeVar
 
 from nearmetal.predict.calibration import LEAST_CASES, LEVEL
-from nearmetal.predict.decide import SURE, AnswerRow, cheapest
+from nearmetal.predict.decide import SURE, AnswerRow
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.model_file import ModelFile
 from nearmetal.predict.models import NamedMachine
@@ -289,11 +289,8 @@ def _share(value: float, digits: int = 1) -> str:
     return "-" if isnan(value) else as_percent(value, digits)
 
 
-def decision(
-    rows: Sequence[AnswerRow], bare: NamedMachine, loss: float, order: Sequence[str], settings: Sequence[str] = ()
-) -> str:
+def decision(chosen: AnswerRow, bare: NamedMachine, loss: float) -> str:
     """Return the sentence that answers `--decide`."""
-    chosen = cheapest(rows, order, settings)
     asked = f"within {words.limit(loss)} of {bare.name}"
     if chosen.named == bare:
         return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
