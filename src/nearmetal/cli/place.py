@@ -337,8 +337,10 @@ def _evidence(best: PlacedJson) -> list[str]:
 
 
 def _gains(candidate: Candidate, default: Candidate) -> tuple[float, float, float]:
-    """Median of the paired ratios (both used the same random numbers), and the range of their middle 95 %."""
-    low, middle, high = np.quantile(
-        1 - candidate.makespan_ns / np.maximum(default.makespan_ns, 1), (0.025, 0.5, 0.975)
-    ).tolist()
-    return middle, low, high
+    """Median of the paired ratios (both used the same random numbers), and the range of their middle 95 %.
+
+    Its ends are ratios of replicas: a line between two would leave out the one replica of ten that loses.
+    """
+    gains = 1 - candidate.makespan_ns / np.maximum(default.makespan_ns, 1)
+    low, high = np.quantile(gains, 0.025, method="lower"), np.quantile(gains, 0.975, method="higher")
+    return float(np.median(gains)), float(low), float(high)
