@@ -42,6 +42,19 @@ def test_machines_of_one_name_and_unsorted_errors_are_refused() -> None:
             replace(MODEL, **errors)
 
 
+@pytest.mark.parametrize("error", ["Infinity", "-Infinity", "NaN", "1e999", "1000000.0"])
+@pytest.mark.parametrize("of", ["validated", "jobs"])
+def test_errors_beyond_all_durations_are_refused(tmp_path: Path, of: str, error: str) -> None:
+    """An infinite one gave intervals up to `inf times` and exit code 0, a large one a traceback."""
+    job = (JobCase("guest", VF.key, 0.125),)
+    write_model(replace(MODEL, validated={"guest": (0.125,)}, jobs=(job,)), tmp_path / "m.json")
+    edited = (tmp_path / "m.json").read_text()
+    at = edited.index("0.125") if of == "validated" else edited.rindex("0.125")
+    (tmp_path / "m.json").write_text(f"{edited[:at]}{error}{edited[at + 5 :]}")
+    with pytest.raises(ForeignFileError, match=rf"not a model file of version 1 to 3: .*{of}"):
+        read_model(tmp_path / "m.json")
+
+
 def test_what_is_no_model_file_is_refused(tmp_path: Path) -> None:
     write_model(MODEL, tmp_path / "m.json")
     text = (tmp_path / "m.json").read_text()

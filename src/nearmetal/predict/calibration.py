@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from nearmetal.paths.guests import GUEST_PATHS
 from nearmetal.typed import adapter
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 LAB = "lab"
+LogError = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+"""log(measured / predicted); beyond these bounds no two durations are."""
 LEVEL = 0.90
 LEAST_CASES = 19
 """So many errors make an interval of that level."""
@@ -232,7 +235,7 @@ class JobCase:
 
     case_class: str
     key: tuple[str, str, str]
-    error: float
+    error: LogError
 
 
 def shipped_jobs() -> list[list[JobCase]]:

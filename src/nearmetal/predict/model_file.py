@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError
-from nearmetal.predict.calibration import JobCase
+from nearmetal.predict.calibration import JobCase, LogError
 from nearmetal.predict.models import NamedMachine
 from nearmetal.reading import read_bytes
 from nearmetal.store.disk import Disk
@@ -32,8 +32,8 @@ class ModelFile:
     version: Literal[1, 2, 3]
     run: str
     machines: tuple[NamedMachine, ...]
-    validated: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    validated_p99: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    validated: dict[str, tuple[LogError, ...]] = field(default_factory=dict)
+    validated_p99: dict[str, tuple[LogError, ...]] = field(default_factory=dict)
     baseline: str = ""
     jobs: tuple[tuple[JobCase, ...], ...] = ()
     figures_from: str = ""

@@ -38,7 +38,7 @@ _MAX_HOSTS = 1 << 20
 
 Number = Annotated[float, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 Size = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Span = tuple[Size, Size]
 _T = TypeVar("_T")
