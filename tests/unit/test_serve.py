@@ -319,6 +319,8 @@ def test_names_are_escaped_and_links_to_them_work(client: TestClient) -> None:
         ("/?sort=nope", 400),
         ("/?since=2026-13-45", 400),
         ("/history?until=2026-1-1", 400),
+        ("/?path=veth&path=tap", 400),  # had the runs of the last
+        ("/?path=veth&path=veth", 200),
         ("/api/v1/runs/nope", 404),
         ("/api/v1/runs/damaged", 422),
         ("/api/v1/runs/empty/progress", 200),
@@ -449,6 +451,7 @@ def test_progress_of_fresh_blocks_counts_no_occasions(tmp_path: Path) -> None:
         ("run=mixed&base=first", 422),
         ("run=mixed&base=first&allow_mixed=true", 200),
         ("run=first&base=first&margin=5", 400),
+        ("run=first&base=mixed&base=first", 400),  # was against the last
         ("run=first&base=fabric", 422),
         ("run=fabric&base=first", 422),
     ],

@@ -187,13 +187,19 @@ async def _openapi(request: Request) -> Response:
 
 
 def _query(request: Request, **known: str) -> Mapping[str, str]:
-    """Return the query's values over the defaults in `known`; raise BadQueryError for names that are not there."""
-    given = request.query_params.multi_items()
-    for name, _ in given:
+    """Return the query's values over the defaults in `known`; of several runs the last.
+
+    Raise BadQueryError for names that are not there, and for another one with two values.
+    """
+    given = dict(request.query_params)
+    for name, value in request.query_params.multi_items():
         if name not in known:
             text = f"{name!r} is not a parameter of this page"
             raise BadQueryError(text, hint=f"known: {', '.join(known) or 'none'}")
-    return {**known, **dict(given)}
+        if name != "run" and value != given[name]:
+            text = f"{name!r} has two values: {value!r} and {given[name]!r}"
+            raise BadQueryError(text, hint="leave one of the two out")
+    return {**known, **given}
 
 
 def _one_of(asked: Mapping[str, str], name: str, values: Mapping[str, object]) -> str:
