@@ -119,6 +119,10 @@ def test_the_tables_of_a_history() -> None:
     (overview,) = words.overviews(history)
     assert overview.title == "study on fake: mean of each run"
     assert overview.rows == (("tap latency 8 B as-found", "▁▁│█", "12.00", "10.80..13.20", "us"),)
+    older = replace(history, runs=(*history.runs, ListedRun(4, ENTRY, ())))  # 12.00 was the latest, of run 4 as well
+    assert words.overviews(older)[0].rows[0][2] == "12.00 (run 3)"
+    other = replace(ENTRY, study_name="other")
+    assert words.overviews(replace(older, runs=(*history.runs, ListedRun(4, other, ()))))[0].rows == overview.rows
     assert words.changes(history).rows == (
         ("tap latency 8 B as-found", "3", "2026-03-01", "+20 % worse", "kernel:6.1->6.8"),
     )

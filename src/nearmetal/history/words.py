@@ -67,10 +67,12 @@ def overviews(history: History) -> list[Table]:
 
 def _overview(history: History, origin: Origin, series: Sequence[Series]) -> Table:
     rows = []
+    latest = max(run.number for run in history.runs if run.entry.origin == origin)
     for one in series:
-        last = one.points[-1].level
+        run, last = one.points[-1].run, one.points[-1].level
         span = words.span(last.interval.low, last.interval.high) if last.interval else words.NOTHING
-        rows.append((one.name, sparkline(history, one), words.figure(last.value), span, one.shown.unit))
+        level = words.figure(last.value) + (f" (run {run})" if run < latest else "")  # the later ones have no figure
+        rows.append((one.name, sparkline(history, one), level, span, one.shown.unit))
     return Table(
         f"{origin}: {history.metric} of each run",
         ("cell", "over the runs", "latest", "95 % interval", "unit"),
