@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import duckdb
 import pytest
 
-from fake_runs import list_anew, make_run
+from fake_runs import list_anew, make_run, rewrite
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.errors import NearmetalError, StoreError
 from nearmetal.history import as_html, as_json, words
@@ -106,6 +106,12 @@ def test_a_run_whose_lost_trial_was_measured_again_is_updated(runs: list[Path], 
         ]
         (found,) = database.kept()
     assert found.cells[Metric.MEAN] == (again, *others)
+    root = shutil.copytree(runs[1], tmp_path / "run")  # was there twice: its first trial identifies it
+    with Database(tmp_path / "h.duckdb", write=True) as database:
+        assert database.add(collect(root)) == "added"
+        rewrite(root / "trials" / "000000.json", lambda raw: raw.update(started_utc="2026-12-01T00:00:00+00:00"))
+        assert [database.add(collect(one)) for one in (root, root)] == ["updated", "known"]
+        assert len(database.kept()) == 2
 
 
 def test_show_finds_the_change_and_the_facts_that_changed_with_it(

@@ -111,15 +111,26 @@ class Database(Closing):
         rows = _rows(kept)
         with _explained(self.path):
             held = self._selected("SELECT trials FROM runs WHERE run_id = ?", entry.run_id)
-            if held and (held[0][0] > entry.trials or (held[0][0] == entry.trials and self._has(entry, rows))):
+            others = self._others(entry)
+            known = held and (held[0][0] > entry.trials or (held[0][0] == entry.trials and self._has(entry, rows)))
+            if known and not others:
                 return "known"
             self._connection.execute("BEGIN TRANSACTION")
-            for table in _TABLES if held else ():
-                self._connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [entry.run_id])  # noqa: S608 (ours)
+            for table in _TABLES if held or others else ():
+                for run_id in (entry.run_id, *others):
+                    self._connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run_id])  # noqa: S608 (ours)
             for table, of_table in rows.items():
                 self._insert(table, of_table)
             self._connection.execute("COMMIT")
-        return "updated" if held else "added"
+        return "updated" if held or others else "added"
+
+    def _others(self, entry: RunEntry) -> list[str]:
+        """Return other identities of a run, of which it had one until its first trial was lost and measured again."""
+        same = ("root", "created_utc", "study_sha256")
+        where = " AND ".join(f"{name} = ?" for name in same)
+        values = [getattr(entry, name) for name in same]
+        found = self._selected(f"SELECT run_id FROM runs WHERE {where} AND run_id <> ?", *values, entry.run_id)  # noqa: S608
+        return [run_id for (run_id,) in found]
 
     def kept(self) -> list[KeptRun]:
         """Return the runs by date, then by identity, with all that is kept of them."""

@@ -24,7 +24,10 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunEntry(RunInfo):
-    """One run: `run_id` is the same for the same run wherever its directory lies and however far it got."""
+    """One run: `run_id` is the same for the same run wherever its directory lies and however far it got.
+
+    It is another one after the first trial was lost and measured again.
+    """
 
     run_id: str
     root: str
