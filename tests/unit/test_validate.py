@@ -122,6 +122,23 @@ def test_the_launches_of_a_run_are_compared_with_predictions(truth: Path) -> Non
     assert "A case has 3 launches; below 20 oracle and order are mostly noise." in output
 
 
+def test_a_path_whose_launches_failed_is_reported(truth: Path, tmp_path: Path) -> None:
+    """The answer had the other paths and said nothing, also where the program to compare with had failed everywhere."""
+    host = '{ kind = "fake", options = { "fail.bridge" = "it broke" } }'
+    run = make_run(tmp_path / "run", STUDY.replace('{ kind = "fake" }', host))
+    on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1", "--format", "json")
+    found = CliRunner().invoke(predict, [*on, "--validate", str(run)])
+    assert {case["path"] for case in json.loads(found.stdout)} == {"veth"}
+    left_out = "bridge / as-found / polling is left out: the program failed in 2 trials, first because: it broke"
+    assert f"warning: {left_out}\n" in found.stderr
+    both = '"fail.veth" = "no", "fail.veth-again" = "no", "fail.bridge"'
+    every = STUDY.replace('{ kind = "fake" }', host.replace('"fail.bridge"', both))
+    failed = make_run(tmp_path / "failed", every)
+    with pytest.raises(BadInputError, match="no measured case") as error:
+        output_of(*on, "--validate", str(failed), "--workload", "app")
+    assert error.value.hint == "it has no valid launch"
+
+
 def test_a_part_of_a_launch_is_not_said_to_lack_connections(truth: Path) -> None:
     """An application opens them before its clock starts; of other programs, `doubts_of_launches` says it."""
     on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")

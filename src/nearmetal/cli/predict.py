@@ -11,11 +11,12 @@ import click
 import numpy as np
 
 from nearmetal.cli.progress import warn
-from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts, warn_unfinished
+from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts, warn_failed, warn_unfinished
 from nearmetal.cli.values import COUNT, PATH, format_option, read_share
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors, without
 from nearmetal.predict.decide import AnswerRow, cheapest, compare, refuse_unordered
+from nearmetal.predict.fit_run import key_of
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import NamedMachine
 from nearmetal.predict.native import Placement
@@ -29,6 +30,7 @@ from nearmetal.predict.validate import (
     marked_iterations,
     measured_launches,
     measured_parts,
+    program_trials,
     validate,
 )
 from nearmetal.report import as_table
@@ -51,7 +53,7 @@ from nearmetal.report.schema import made
 from nearmetal.report.terminal import Console
 from nearmetal.store.rundir import RunDir
 from nearmetal.typed import adapter
-from nearmetal.units import counted
+from nearmetal.units import by_key, counted
 
 
 @click.command(name="predict")
@@ -313,6 +315,9 @@ def _validate(
     _refuse_unused({"vms_per_host in the machine file": replay.changes.vms_per_host}, run.root)
     measured = measured_launches(run, workload)
     warn_unfinished(run)
+    trials = by_key((key_of(one.order), one) for one in program_trials(run, workload))
+    failed = {one.key for one in replay.machines} & trials.keys() - {one.key for one in measured}
+    warn_failed(run, "the program", {key: trials[key] for key in sorted(failed)})
     _refuse_own(errors, run, measured)
     replays = Replays(replay.model, replay.replicas, replay.seed, measured_parts(run, workload, replay.machines))
     cases = validate(replay.schedules, replay.machines, measured, replays)

@@ -17,7 +17,7 @@ from nearmetal.predict.doubts_of_messages import of_connections
 from nearmetal.predict.fit_run import failed_of, fit_run
 from nearmetal.predict.machine_file import Changes, learn_copying, read_changes
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, read_model
-from nearmetal.predict.models import INTRA_KIND, NamedMachine
+from nearmetal.predict.models import INTRA_KIND, MachineKey, NamedMachine
 from nearmetal.predict.native import Placement
 from nearmetal.predict.patterns import read_pattern, schedule_from_pattern
 from nearmetal.predict.scale import scale, scale_on
@@ -25,7 +25,7 @@ from nearmetal.predict.schedule import Schedule
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.validate import traced_launches
-from nearmetal.store.rundir import RunDir
+from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.units import by_key, counted, parse_size_bytes
 
 _NAMED = 2
@@ -92,11 +92,8 @@ def load_model(source: Path, eager: str | None, paths: Sequence[str]) -> ModelFi
         run = RunDir.open(source).held()
         model = fit_run(run, eager_up_to_bytes=None if eager is None else parse_size_bytes(eager))
         warn_unfinished(run)
-        for key, failed in failed_of(run, model).items():
-            if not paths or key[0] in paths:
-                text = f"{' / '.join(key)} is left out: its ping-pong failed in {counted(len(failed), 'trial')}"
-                text += f", first because: {failed[0].outcome.reason.splitlines()[0]}"
-                warn(f"{text}\nhint: `{command_line('show', source)}` lists the trials")
+        failed = failed_of(run, model).items()
+        warn_failed(run, "its ping-pong", {key: ones for key, ones in failed if not paths or key[0] in paths})
         return model
     if eager is not None:
         message = f"--eager has no effect on {source}, whose paths are fitted"
@@ -122,6 +119,14 @@ def warn_unfinished(run: RunDir) -> None:
         if lacks.running:
             state, then = "is being measured", "repeat the command when it has ended"
         warn(f"{run.root} {state}: {lacks.says}. What it lacks is left out\nhint: {then}")
+
+
+def warn_failed(run: RunDir, what: str, failed: Mapping[MachineKey, Sequence[TrialRecord]]) -> None:
+    """Warn of each path, setting and progress mode that is left out because `what` failed in all its trials."""
+    for key, ones in failed.items():
+        text = f"{' / '.join(key)} is left out: {what} failed in {counted(len(ones), 'trial')}"
+        text += f", first because: {ones[0].outcome.reason.splitlines()[0]}"
+        warn(f"{text}\nhint: `{command_line('show', run.root)}` lists the trials")
 
 
 def choose(

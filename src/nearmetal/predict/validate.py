@@ -111,24 +111,30 @@ class Validated:
         return float(np.mean((self.launches.ns >= self.interval_ns[0]) & (self.launches.ns <= self.interval_ns[1])))
 
 
-def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]:
-    """Return the launches of a run's program by path, setting and progress; the baseline's two labels are one path.
+def program_trials(run: RunDir, workload: str = "") -> list[TrialRecord]:
+    """Return the trials of a run's program, failed ones among them.
 
-    An application's time is its timed part (all iterations, the slowest rank's), a command's the figure it has. Raise
-    BadInputError where the run has no such workload, or several and none is named.
+    Raise BadInputError where the run has no such workload, or several and none is named.
     """
-    records = [record for record in valid(run.trials()) if record.order.workload.kind in KINDS]
+    records = [record for record in run.trials() if record.order.workload.kind in KINDS]
     names = sorted({record.order.workload.label for record in records})
     if workload not in {"", *names} or not names or (not workload and len(names) > 1):
         raise BadInputError(
             f"{run.root} has {len(names)} workloads that are programs" + (f", not {workload!r}" if workload else ""),
             hint=f"name one with --workload: {', '.join(names)}" if names else "launch one: kind = 'command'",
         )
+    return [record for record in records if record.order.workload.label == (workload or names[0])]
+
+
+def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]:
+    """Return the launches of a run's program by path, setting and progress; the baseline's two labels are one path.
+
+    An application's time is its timed part (all iterations, the slowest rank's), a command's the figure it has. Raise
+    BadInputError as `program_trials` does.
+    """
     found: dict[tuple[str, str, str, tuple[int, ...], bool], list[tuple[float, TrialRecord, int]]] = defaultdict(list)
-    for record in records:
+    for record in valid(program_trials(run, workload)):
         order = record.order
-        if order.workload.label != (workload or names[0]):
-            continue
         whole = next((cell for cell in record.cells if cell.operation.endswith(".total")), None)
         cell = whole or record.cells[0]
         ns = run.rows(record, cell).column("ns").to_numpy()
@@ -357,7 +363,7 @@ def validate(
             text = f"the trace has {schedules[0].ranks} ranks, the measured launches {len(launches.placement)}"
             raise BadInputError(text, hint="trace the program as it was launched")
     if not cases:
-        has = ", ".join(sorted({one.name for one in measured}))
+        has = ", ".join(sorted({one.name for one in measured})) or "no valid launch"
         raise BadInputError("no measured case has a path, setting and progress mode of the model", hint=f"it has {has}")
     return [replays.validated(schedules, known[one.key], one) for one in cases]
 
