@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fake_runs import STUDY, list_anew, make_run
+from nearmetal.cli.main import run as cli
 from nearmetal.cli.place import command as place
 from nearmetal.cli.place import parse_hosts
 from nearmetal.cli.predict import command as predict
@@ -203,6 +204,14 @@ def test_an_empty_path_name_is_refused(model: str, monkeypatch: pytest.MonkeyPat
     assert error.message == f"--path {paths!r} has an empty name"
     assert "--path native,vf" in error.hint
     run(predict, "mine", "--on", model, "--path", "veth, bridge", "--replicas", "1")
+
+
+@pytest.mark.parametrize("option", ["--on", "--machine", "--moderated", "--validate", "--against"])
+def test_a_second_run_of_an_option_that_takes_one_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last was taken without a word, although --path, --setting and --errors may be repeated."""
+    argv = ("compare", "run") if option == "--against" else ("predict", "p.toml")
+    assert cli([*argv, option, "one", option, "other"]) == 2
+    assert f"error: Invalid value for '{option}': it takes one, not one and other.\n" in capsys.readouterr().err
 
 
 def test_an_unmeasured_combination_is_refused_with_the_measured_ones(tmp_path: Path, model: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from nearmetal.cli.values import PATH, format_option
+from nearmetal.cli.values import PATH, format_option, single_option
 from nearmetal.errors import BadInputError, NearmetalError, command_line
 from nearmetal.gate import many
 from nearmetal.report import as_csv, as_json, as_latex, as_markdown, as_table, published, words
@@ -23,7 +23,7 @@ _RENDER = {"json": as_json.render, "csv": as_csv.render, "markdown": as_markdown
 
 @click.command(name="compare")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH)
-@click.option("--against", "base", type=PATH, help="Compare any number of runs with this one, path by path.")
+@single_option("--against", "base", type=PATH, help="Compare any number of runs with this one, path by path.")
 @format_option("table", "json", "csv", "markdown", "latex")
 @click.option("--all", "everything", is_flag=True, help="Print every table: levels, intervals, counters, facts.")
 @click.option(

@@ -12,7 +12,7 @@ import numpy as np
 
 from nearmetal.cli.progress import warn
 from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell_doubts, warn_failed, warn_unfinished
-from nearmetal.cli.values import COUNT, PATH, format_option, read_share
+from nearmetal.cli.values import COUNT, PATH, format_option, read_share, single_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors, without
 from nearmetal.predict.decide import AnswerRow, cheapest, compare, refuse_unordered
@@ -68,7 +68,7 @@ from nearmetal.units import by_key, counted
 )
 @click.option("--decide", is_flag=True, help="Name the cheapest path and setting that stays within --loss.")
 @click.option("--loss", help="With --decide: acceptable slowdown against the baseline [default: 10%].")
-@click.option("--validate", "truth", type=PATH, help="A run that launched PROGRAM: compare predictions with it.")
+@single_option("--validate", "truth", type=PATH, help="A run that launched PROGRAM: compare predictions with it.")
 @click.option("--workload", default="", help="With --validate: the workload of that run that is PROGRAM.")
 @click.option(
     "--errors",

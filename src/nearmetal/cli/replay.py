@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from nearmetal.cli.progress import lacks_of, warn
-from nearmetal.cli.values import COUNT, PATH, FiniteRange
+from nearmetal.cli.values import COUNT, PATH, FiniteRange, single_option
 from nearmetal.errors import BadInputError, command_line, meant
 from nearmetal.predict.calibration import LAB, LEAST_CASES, run_errors
 from nearmetal.predict.doubt import Doubt, refuse_beyond, worst
@@ -203,7 +203,7 @@ class Replay:
 
 
 _REPLAY_OPTIONS = (
-    click.option("--on", "source", type=PATH, required=True, help="A run directory or model file."),
+    single_option("--on", "source", type=PATH, required=True, help="A run directory or model file."),
     click.option("--path", "paths", multiple=True, help="Only this path (repeatable, or a,b,c) [default: all]."),
     click.option("--paths", "paths", multiple=True, hidden=True),
     click.option("--setting", "settings", multiple=True, help="Only this setting of the run (repeatable)."),
@@ -217,7 +217,7 @@ _REPLAY_OPTIONS = (
     click.option(
         "--eager", help="The MPI's eager limit between nodes, such as '64 KiB'; larger messages use rendezvous."
     ),
-    click.option("--machine", "machine_file", type=PATH, help="A machine file: how the target machine differs."),
+    single_option("--machine", "machine_file", type=PATH, help="A machine file: how the target machine differs."),
     click.option("--vms-per-host", type=COUNT, help="Guests per host; each guest is a node."),
     click.option("--cores", type=COUNT, help="Cores per host [default: as in the run]."),
     click.option("--compute-scale", type=FiniteRange(min=0, min_open=True), help="Scale compute time by this factor."),
@@ -226,7 +226,7 @@ _REPLAY_OPTIONS = (
     click.option("--interrupts", help="An interrupt moderation rule to add, such as 'igbvf:usecs=50'."),
     click.option("--delivery", help="Delay from an added interrupt to its handler, such as '2 us'."),
     click.option("--as", "stands_for", help="The setting that a path with --interrupts represents, such as default."),
-    click.option(
+    single_option(
         "--moderated", type=PATH, help="With --interrupts: a run or model file of the same path under that moderation."
     ),
     click.option("--replicas", type=COUNT, default=100, show_default=True, help="How often to replay the program."),

@@ -43,6 +43,17 @@ def format_option(*formats: str) -> Callable[[_F], _F]:
     return click.option("--format", "form", type=click.Choice(formats), default=formats[0], help="Output format.")
 
 
+def single_option(*names: str, **attributes: Any) -> Callable[[_F], _F]:
+    """Return an option of one file or run beside options that may be repeated: of two, click would take the last."""
+
+    def only(ctx: click.Context, param: click.Parameter, given: tuple[Any, ...]) -> Any:
+        if len(set(given)) > 1:
+            raise click.BadParameter(f"it takes one, not {' and '.join(map(str, given))}.", ctx, param)
+        return given[0] if given else None
+
+    return click.option(*names, multiple=True, callback=only, **attributes)
+
+
 def refuse_other_version(root: Path, begun_by: str, otherwise: str) -> None:
     """Raise BadInputError where another version began what is continued; `otherwise` is what can be done instead."""
     if begun_by != nearmetal.__version__:
