@@ -647,6 +647,25 @@ def test_omb_with_derived_datatypes_is_kept_apart() -> None:
     assert "messages of a derived datatype that it does not name: import outputs of one kind only" in found.lacks
 
 
+@pytest.mark.parametrize(
+    ("title", "unsaid"),
+    [
+        ("Latency Test v7.4", "several buffers (-b)"),
+        ("Alltoall Latency Test v7.4", "data in place (-l)"),
+        ("Reduce Latency Test v7.4", "data in place (-l) or another root (-k)"),
+        ("Broadcast Latency Test v7.4", ""),
+        ("Alltoall Latency Test v5.9", ""),
+    ],
+)
+def test_omb_does_not_say_all_that_it_was_told(title: str, unsaid: str) -> None:
+    """An alltoall in place sends other messages under the same heading, and nothing was said."""
+    column = "Latency (us)" if title.startswith("Latency") else "Avg Latency(us)"
+    title = title.replace("Alltoall", "All-to-All Personalized Exchange")
+    (found,) = _imported(f"# OSU MPI {title}\n# Size  {column}\n8  1.00\n")
+    told = [f"no word of {unsaid}: import outputs of one kind only"] if unsaid else []
+    assert [one for one in found.lacks if one.startswith("no word of")] == told
+
+
 def test_mpi4py_does_not_say_what_it_sent() -> None:
     """Pickled objects took 10 times as long as arrays, and the tables look alike."""
     (found,) = _imported(data("mpi4py-4.1.2-pingpong.txt"))

@@ -240,6 +240,17 @@ _WORKLOAD = MpiBenchmark(
 )
 
 
+_IN_PLACE = ("allgather", "allreduce", "alltoall", "gather", "reduce", "scatter")
+_ROOTED = ("gather", "reduce", "scatter")
+
+
+def _unsaid(table: OmbTable) -> str:
+    """Return which options of version 7 make another measurement of the operation, though no heading tells them."""
+    options = (("several buffers (-b)", _OF_PAIRS), ("data in place (-l)", _IN_PLACE), ("another root (-k)", _ROOTED))
+    found = [name for name, of in options if table.operation in of and table.version.startswith("7.")]
+    return f"no word of {' or '.join(found)}: import outputs of one kind only" if found else ""
+
+
 _DERIVED = "messages of a derived datatype that it does not name: import outputs of one kind only"
 
 
@@ -257,7 +268,7 @@ def _adopt(table: OmbTable) -> Foreign[FileCell]:
     name = "-".join(filter(None, ("omb", table.operation, table.otherwise, table.datatype, pairs, window)))
     ranks = "" if table.operation in _OF_TOLD_RANKS else "no number of processes: import outputs of one number only"
     derived = _DERIVED if _TRANSMITTED in table.left_aside else ""
-    lacks = tuple(filter(None, (ONE_MEAN, ranks, derived, aside, zeros, ended)))
+    lacks = tuple(filter(None, (ONE_MEAN, ranks, _unsaid(table), derived, aside, zeros, ended)))
     return Foreign("OMB", table.version, name, 2 * table.pairs, cells, lacks, window=table.window)
 
 
