@@ -126,6 +126,18 @@ def test_the_terminal_compares_the_same_runs_and_names_what_it_leaves_out(
     assert nearmetal(["compare", str(thirty / "other"), "--against", str(thirty / "base")]) == 2
 
 
+def test_a_path_that_the_base_lacks_is_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`gate` and the page of one run said that it is not compared; the terminal, and the page of several, did not."""
+    make_run(tmp_path / "base", Recipe(study=SMALL.replace('[[path]]\nname = "tap"\n', ""), blocks=5))
+    for name in ("one", "two"):
+        make_run(tmp_path / name, Recipe(study=SMALL, blocks=5, seed=8))
+    runs = [str(tmp_path / name) for name in ("one", "two")]
+    said = "one, two: Not compared, for the base has no valid trial of it: tap (1 cell)."
+    assert nearmetal(["compare", *runs, "--against", str(tmp_path / "base")]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in serving(tmp_path).get("/compare?run=one&run=two&base=base").text
+
+
 def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     records = RunDir._records

@@ -48,11 +48,12 @@ def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
 
 
 def warnings(gates: Sequence[Gate]) -> list[str]:
-    """Return of which runs, the base among them, figures are not to be relied on, and which trials are mixed."""
+    """Return of which runs, the base among them, figures are not to be relied on, and what is mixed or not compared."""
     sides = dict.fromkeys([*(gate.run for gate in gates), *(gate.base for gate in gates)])
     early = [name(side) for side in sides if side.unfinished and side.unfinished.premature]
     doubtful = [name(side) for side in sides if side.cautions]
     mixed = by_key((line, name(gate.run)) for gate in gates for line in gate_words.mixed(gate))
+    not_in_base = by_key((line, name(gate.run)) for gate in gates if (line := gate_words.not_in_base(gate)))
     found = [
         (early, "NOT FINISHED", "to measure the rest of one: nearmetal run --resume RUN"),
         (doubtful, "CAUTION", "why, of one: nearmetal compare RUN"),
@@ -60,6 +61,7 @@ def warnings(gates: Sequence[Gate]) -> list[str]:
     return [
         *(f"{what}: {len(of)} of {len(sides)} runs ({_named(of)}); {then}" for of, what, then in found if of),
         *(f"{line} ({_named(names)} against {name(gates[0].base)})" for line, names in mixed.items()),
+        *(f"{_named(names)}: {line}" for line, names in not_in_base.items()),
     ]
 
 
