@@ -138,6 +138,24 @@ def test_a_path_that_the_base_lacks_is_not_passed_over(tmp_path: Path, capsys: p
     assert said in serving(tmp_path).get("/compare?run=one&run=two&base=base").text
 
 
+def test_runs_of_one_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both rows were called `nightly`, and so was the base: which of them is worse could not be told."""
+    monkeypatch.chdir(tmp_path)
+    runs = [f"{month}/nightly" for month in ("jan", "feb", "mar")]
+    for seed, (run, tap) in enumerate(zip(runs, (2.4, 4.8, 2.4), strict=True), 7):
+        make_run(tmp_path / run, Recipe(study=SMALL, blocks=5, cost={**COST, "tap": tap}, seed=seed))
+    assert nearmetal(["compare", *runs[1:], "--against", runs[0]]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("worse: 1 of 2 (feb/nightly)\nwithin: 1 of 2 (mar/nightly)\n")
+    assert [line.split()[0] for line in printed.splitlines() if " worse " in line] == ["feb/nightly"]
+    assert "Runs against jan/nightly" in printed
+    shutil.copytree(runs[0], "base")
+    assert nearmetal(["compare", runs[1], "--against", "base"]) == 0
+    assert "worse: 1 of 1 (nightly)" in capsys.readouterr().out
+
+
 def test_a_page_reads_each_run_once(thirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     records = RunDir._records

@@ -1,5 +1,6 @@
 """Any number of runs against one base: which are worse, and on which path; the same on a terminal and on a page."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -27,6 +28,13 @@ def name(side: GatedRun) -> str:
     return shown_name(PurePath(side.root).name)
 
 
+def names(gates: Sequence[Gate]) -> dict[str, str]:
+    """Return what each run and the base are called, by their paths: those of one name by the whole path."""
+    sides = {side.root: name(side) for gate in gates for side in (gate.run, gate.base)}
+    shared = {one for one, times in Counter(sides.values()).items() if times > 1}
+    return {root: shown_name(root) if one in shared else one for root, one in sides.items()}
+
+
 def ranked(gates: Sequence[Gate]) -> list[Gate]:
     """Return the runs, the worst first."""
 
@@ -34,7 +42,7 @@ def ranked(gates: Sequence[Gate]) -> list[Gate]:
         return (
             gate_words.WORST_FIRST.index(gate.verdict),
             -max(map(_cost, (*gate.judged, *gate.against)), default=0.0),
-            name(gate.run),
+            gate.run.root,
         )
 
     return sorted(gates, key=key)
@@ -42,26 +50,28 @@ def ranked(gates: Sequence[Gate]) -> list[Gate]:
 
 def standings(gates: Sequence[Gate]) -> Iterator[tuple[Standing, str]]:
     """Yield how many runs stand how, and which, the worst first."""
+    called = names(gates)
     for standing in gate_words.WORST_FIRST:
-        if named := [name(gate.run) for gate in gates if gate.verdict is standing]:
+        if named := [called[gate.run.root] for gate in gates if gate.verdict is standing]:
             yield standing, f"{len(named)} of {len(gates)} ({_named(named)})"
 
 
 def warnings(gates: Sequence[Gate]) -> list[str]:
     """Return of which runs, the base among them, figures are not to be relied on, and what is mixed or not compared."""
+    called, base = names(gates), gates[0].base.root
     sides = dict.fromkeys([*(gate.run for gate in gates), *(gate.base for gate in gates)])
-    early = [name(side) for side in sides if side.unfinished and side.unfinished.premature]
-    doubtful = [name(side) for side in sides if side.cautions]
-    mixed = by_key((line, name(gate.run)) for gate in gates for line in gate_words.mixed(gate))
-    not_in_base = by_key((line, name(gate.run)) for gate in gates if (line := gate_words.not_in_base(gate)))
+    early = [called[side.root] for side in sides if side.unfinished and side.unfinished.premature]
+    doubtful = [called[side.root] for side in sides if side.cautions]
+    mixed = by_key((line, called[gate.run.root]) for gate in gates for line in gate_words.mixed(gate))
+    not_in_base = by_key((line, called[gate.run.root]) for gate in gates if (line := gate_words.not_in_base(gate)))
     found = [
         (early, "NOT FINISHED", "to measure the rest of one: nearmetal run --resume RUN"),
         (doubtful, "CAUTION", "why, of one: nearmetal compare RUN"),
     ]
     return [
         *(f"{what}: {len(of)} of {len(sides)} runs ({_named(of)}); {then}" for of, what, then in found if of),
-        *(f"{line} ({_named(names)} against {name(gates[0].base)})" for line, names in mixed.items()),
-        *(f"{_named(names)}: {line}" for line, names in not_in_base.items()),
+        *(f"{line} ({_named(of)} against {called[base]})" for line, of in mixed.items()),
+        *(f"{_named(of)}: {line}" for line, of in not_in_base.items()),
     ]
 
 
@@ -90,12 +100,13 @@ def matrix(gates: Sequence[Gate]) -> tuple[tuple[str, ...], list[tuple[PathStand
 
 def table(gates: Sequence[Gate]) -> Table:
     """Return the same for a terminal."""
+    called = names(gates)
     titles, rows = matrix(gates)
     drawn = [
-        (name(gate.run), str(gate.verdict), *(field.text for field in row))
+        (called[gate.run.root], str(gate.verdict), *(field.text for field in row))
         for gate, row in zip(gates, rows, strict=True)
     ]
-    return Table(f"Runs against {name(gates[0].base)}", ("run", "verdict", *titles), tuple(drawn), NOTE)
+    return Table(f"Runs against {called[gates[0].base.root]}", ("run", "verdict", *titles), tuple(drawn), NOTE)
 
 
 def _field(gate: Gate, key: tuple[str, str]) -> PathStanding:
