@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nearmetal.cli.main import run as cli
 from nearmetal.errors import BadInputError
 from nearmetal.predict.elf import Executable, read_executable
+from nearmetal.predict.models import Machine
 from nearmetal.predict.schedule_from_trace import schedule_from_trace
 from nearmetal.predict.trace import (
     Call,
@@ -24,12 +26,15 @@ from nearmetal.predict.trace import (
     Repeat,
     Trace,
 )
+from nearmetal.predict.trace_file import read_trace
 from nearmetal.predict.trace_view import Traffic, matrix, read_placement, regular_placement, view_trace
 from nearmetal.predict.tracing import LaunchLine, mpi_of, new_trace_directory, traced_command, understand
 from nearmetal.report.trace_html import as_html
 from nearmetal.report.trace_text import as_json, as_text, rounded_size, shade
 from nearmetal.workloads.mpi.mpi import Mpi
-from tests.trace_writer import made_rank
+from tests.trace_writer import encode_rank, made_rank, rank_file_name
+from tests.unit.test_predict_verbs import model_of, path
+from tests.unit.test_validate import one_message
 
 RANKS = 4
 
@@ -358,3 +363,23 @@ def test_a_page_says_in_a_sentence_what_a_program_did_not_call() -> None:
     assert "No message was sent." in page
     assert "No collective was called." in page
     assert "None." not in page
+
+
+def test_a_trace_of_the_first_of_several_programs_says_so_wherever_it_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the command that recorded it did: it was shown and predicted as the whole launch."""
+    for rank in range(2):
+        (tmp_path / rank_file_name(rank)).write_bytes(encode_rank(one_message(rank)))
+    model = model_of(tmp_path, Machine(path(1), path(5)))
+    seen = []
+    for _ in range(2):
+        assert cli(["trace", "show", str(tmp_path)]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert cli(["predict", str(tmp_path), "--on", model, "--replicas", "1"]) == 0
+        told = capsys.readouterr().err
+        seen.append("several MPI programs one after another, and the trace is of the first" in shown)
+        seen.append("several MPI programs one after another, and only the first is predicted" in told)
+        (tmp_path / f"{rank_file_name(0)}.part").touch()
+    assert seen == [False, False, True, True]
+    assert json.loads(as_json(view_trace(read_trace(tmp_path))))["first_of_several"] is True

@@ -7,7 +7,7 @@ import click
 from nearmetal.cli.main import loading
 from nearmetal.cli.values import PATH, format_option, write_file
 from nearmetal.errors import ExitCode, command_line
-from nearmetal.predict.trace_file import SUFFIX, read_trace
+from nearmetal.predict.trace_file import read_trace
 from nearmetal.units import counted
 
 
@@ -63,16 +63,9 @@ def record(*, output: Path, processor_time: bool, launch: tuple[str, ...]) -> in
             "and a gap may begin in one and end in another",
             err=True,
         )
-    unrecorded = any(output.glob(f"*{SUFFIX}.part"))
-    if unrecorded:
-        click.echo(
-            "warning: the launch ran several MPI programs one after another, and the trace is of the first\n"
-            "hint: trace each in a launch of its own",
-            err=True,
-        )
     if status:
         click.echo(f"warning: the trace is complete, but the launcher ended with status {status}", err=True)
-    return ExitCode.FAILED if status or unrecorded else ExitCode.OK
+    return ExitCode.FAILED if status or trace.first_of_several else ExitCode.OK
 
 
 @command.command(name="show")

@@ -46,6 +46,7 @@ def find_doubts(
     ]
     found += [*_of_several_programs(schedules, named.machine), *_of_processors(named, placement)]
     found += [
+        *worst(_of_one_of_several(one) for one in schedules),
         *worst(_of_computing(one, named) for one in schedules),
         *worst(_of_crowd(one) for one in schedules),
         *worst(_of_mpi(one, named) for one in schedules),
@@ -64,6 +65,13 @@ def find_doubts(
         *told_once(doubts_of_messages(one, named, placement) for one in schedules),
     ]
     return sorted(found, key=lambda doubt: (-doubt.refuse, -doubt.share))
+
+
+def _of_one_of_several(schedule: Schedule) -> Iterator[Doubt]:
+    """Say that programs which ran after the traced one in its launch are in no figure."""
+    if schedule.first_of_several:
+        text = "the traced launch ran several MPI programs one after another, and only the first is predicted"
+        yield Doubt(text, "trace each in a launch of its own, and predict each", 1.0)
 
 
 def _of_mpi(schedule: Schedule, named: NamedMachine) -> Iterator[Doubt]:

@@ -152,6 +152,8 @@ class Schedule:
     """Of a trace, the build id of the program; empty where there is none."""
     digest: str = field(default="", compare=False)
     """Of a trace, that of its files: a launch and its copy have the same."""
+    first_of_several: bool = field(default=False, compare=False)
+    """Of a trace, that further programs ran in its launch."""
     processor: str = field(default="", compare=False)
     """Of a trace, the model of the processor that it computed on."""
     crowd: int = field(default=0, compare=False)

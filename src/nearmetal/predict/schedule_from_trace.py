@@ -62,6 +62,7 @@ def schedule_from_trace(trace: Trace) -> Schedule:
         command,
         build=trace.build,
         digest=trace.digest,
+        first_of_several=trace.first_of_several,
         processor=trace.processor,
         crowd=trace.crowd,
         opaque_share=opaque / max(1, opaque + recorded),

@@ -224,6 +224,8 @@ class Trace:
     source: str = field(default="", compare=False)
     digest: str = field(default="", compare=False)
     """Of its files: that of a copy is the same."""
+    first_of_several: bool = field(default=False, compare=False)
+    """Its launch ran further MPI programs after this one, which began traces that were not kept."""
 
     @property
     def world_ranks(self) -> int:

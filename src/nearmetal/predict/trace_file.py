@@ -39,6 +39,7 @@ MAGIC = b"NMTR\r\n\x1a\n"
 VERSION = 3
 SUFFIX = ".nmtrace"
 FIRST_RANK = f"rank-{0:06d}{SUFFIX}"
+_BEGUN = f"rank-*{SUFFIX}.part"
 MAX_DEPTH = 32
 _HEADER = struct.Struct("<8sHHIIIQQQ12xI")
 _SECTION = struct.Struct("<4sIQ")
@@ -351,7 +352,8 @@ def read_trace(directory: Path) -> Trace:
     paths = sorted(directory.glob(f"rank-*{SUFFIX}")) if directory.is_dir() else []
     if not paths:
         raise _no_trace(directory)
-    return trace_of({str(path): read_bytes(path) for path in paths}, str(directory))
+    trace = trace_of({str(path): read_bytes(path) for path in paths}, str(directory))
+    return replace(trace, first_of_several=any(directory.glob(_BEGUN)))
 
 
 def _no_trace(directory: Path) -> ForeignFileError:
@@ -361,7 +363,7 @@ def _no_trace(directory: Path) -> ForeignFileError:
         return ForeignFileError(f"there is no trace {str(directory)!r}", hint=made)
     if not directory.is_dir():
         return ForeignFileError(f"{directory} is a file", hint="a trace is the directory that `nearmetal trace` made")
-    if any(directory.glob(f"rank-*{SUFFIX}.part")):
+    if any(directory.glob(_BEGUN)):
         made = "trace the program again, to its end: a run that was killed leaves only .part files"
     return ForeignFileError(f"{directory} holds no trace (no rank-*{SUFFIX} files)", hint=made)
 

@@ -123,6 +123,7 @@ class TraceView:
     blocked_share: float
     processor: str
     crowd: int
+    first_of_several: bool
 
 
 def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
@@ -153,6 +154,7 @@ def view_trace(trace: Trace, placements: Sequence[RankMap] = ()) -> TraceView:
         blocked_share=trace.blocked_share,
         processor=trace.processor,
         crowd=trace.crowd,
+        first_of_several=trace.first_of_several,
     )
 
 

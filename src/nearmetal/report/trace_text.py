@@ -48,6 +48,11 @@ def as_text(view: TraceView) -> str:
 def warnings(view: TraceView) -> list[str]:
     """Return what a reader of the figures must know, one sentence each."""
     sentences = []
+    if view.first_of_several:
+        sentences.append(
+            "the launch ran several MPI programs one after another, and the trace is of the first: "
+            "trace each in a launch of its own"
+        )
     if view.unsupported_calls or view.unsupported_ns or view.unsupported_wait_share >= _FEW:
         what = (
             f"{counted(view.unsupported_calls, 'call')} seen but not recorded ({named_calls(view.unsupported_names)})"
