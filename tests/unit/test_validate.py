@@ -509,6 +509,12 @@ def _assert_a_saved_model_answers_alike(on: tuple[str, ...], errors: Sequence[st
     assert output_of(*of_saved, *errors[:2], *asked) == output_of(*on, *errors[:2], *asked), "they replace saved ones"
 
 
+def times_as_long(case: CaseJson, times: int) -> CaseJson:
+    """Return other launches with the same error."""
+    launches_ns = tuple(ns * times for ns in case.launches_ns)
+    return replace(case, predicted_ns=case.predicted_ns * times, launches_ns=launches_ns)
+
+
 def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: Path) -> None:
     """Each launch is a case; the next prediction of their class takes its interval from them."""
     on = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--replicas", "1")
@@ -523,7 +529,10 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     assert {one.key: list(one.launches_ns) for one in file.cases} == launches
     with pytest.raises(BadInputError, match=r"--errors has those of the launches of .*/run on bridge / as-found"):
         output_of(*on, "--validate", str(truth / "run"), "--workload", "app", "--errors", str(kept))
-    many = replace(file, cases=file.cases * 10)
+    save(kept, ValidationFile, file.program, model, cases=file.cases * 2)  # of one file they counted twice
+    with pytest.raises(BadInputError, match=r"mine.validation.json holds twice the same launches on bridge / "):
+        output_of(*on, "--errors", str(kept))
+    many = replace(file, cases=tuple(times_as_long(one, times) for times in range(1, 11) for one in file.cases))
     save(kept, ValidationFile, file.program, model, cases=many.cases)
     rows = {row["path"]: row for row in json.loads(output_of(*on, "--errors", str(kept), "--format", "json"))}
     row = rows["veth"]
@@ -549,15 +558,8 @@ def test_validated_launches_are_saved_and_give_intervals(truth: Path, tmp_path: 
     for times in range(1, 21):
         other = tmp_path / f"{times}.validation.json"
         argv += ["--errors", str(other)]
-        cases = (
-            replace(
-                one,
-                predicted_ns=one.predicted_ns * times,
-                launches_ns=tuple(ns * times for ns in one.launches_ns),
-            )
-            for one in file.cases
-        )
-        save(other, ValidationFile, file.program, model, cases=tuple(cases))
+        cases = tuple(times_as_long(one, times) for one in file.cases)
+        save(other, ValidationFile, file.program, model, cases=cases)
     table = output_of(*on, *argv, "--decide", "--baseline", "veth")
     factor = f"{ratios['bridge'] / ratios['veth']:.2f}"  # of the user's own pairs, all alike
     assert f"of validated pairs of paths (own cores) were {factor} to {factor} times" in " ".join(table.split())

@@ -259,17 +259,18 @@ def _depends(replay: Replay, named: NamedMachine, placement: Placement) -> dict[
 
 
 def _read_errors(paths: Sequence[Path]) -> list[ValidationFile]:
-    """Return files of errors; raise BadInputError where two hold the same launches, predicted alike or not."""
+    """Return files of errors; raise BadInputError where two, or one, hold launches twice, predicted alike or not."""
     files: list[ValidationFile] = []
-    holder: dict[tuple[str, tuple[int, ...], tuple[float, ...]], Path] = {}
-    for path in paths:
+    holder: dict[tuple[str, tuple[int, ...], tuple[float, ...]], tuple[int, Path]] = {}
+    for number, path in enumerate(paths):
         file = read(path, ValidationFile)
-        launches = {(case.name, case.nodes, case.launches_ns): path for case in file.cases}
-        twice = next((one for one in launches if one in holder), None)
-        if twice is not None:
-            text = f"{holder[twice]} and {path} hold the same launches on {twice[0]}, which would then count twice"
-            raise BadInputError(text, hint="name one file for each run that was validated against")
-        holder |= launches
+        for launches in ((case.name, case.nodes, case.launches_ns) for case in file.cases):
+            if launches in holder:
+                other, where = holder[launches]
+                which = f"{path} holds twice" if other == number else f"{where} and {path} hold"
+                text = f"{which} the same launches on {launches[0]}, which would then count twice"
+                raise BadInputError(text, hint="name one file for each run that was validated against")
+            holder[launches] = number, path
         if file.p99_of_launches_together:
             warn(
                 f"{path} is of version {file.version}: its errors of the p99 are of several launches together, so only "
