@@ -78,7 +78,7 @@ def command(
         click.echo(f"levels, intervals, counters, facts: {command_line('compare', run, '--all')}")
         return
     if form in {"csv", "latex"}:  # the others say it themselves
-        for line in words.warnings(view):
+        for line in (*words.warnings(view), *words.lost(view.failures, str(run))):
             click.echo(line, err=True)
     click.echo(_RENDER[form](view).rstrip("\n"))
 

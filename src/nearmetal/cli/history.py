@@ -14,6 +14,7 @@ from nearmetal.history.view import build_history
 from nearmetal.report import words as report_words
 from nearmetal.report.terminal import Console
 from nearmetal.results.evidence import cautions_of_levels
+from nearmetal.results.paths import failed
 from nearmetal.results.series import CellId
 from nearmetal.results.stopping import unfinished
 from nearmetal.stats.summary import Metric
@@ -48,6 +49,8 @@ def add(history: Path, runs: tuple[Path, ...], *, allow_mixed: bool) -> None:
                 click.echo(line, err=True)
         for line in cautions_of_levels(valid(records), run.info.host_kind):
             click.echo(f"CAUTION: {line}", err=True)
+        for line in report_words.lost(failed(records), str(root)):
+            click.echo(line, err=True)
 
 
 @command.command(name="show")

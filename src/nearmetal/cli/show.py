@@ -19,6 +19,7 @@ from nearmetal.report.schema import SummaryJson
 from nearmetal.report.terminal import Console, plain_table
 from nearmetal.results.evidence import cautions_of_levels
 from nearmetal.results.osu import rank_means
+from nearmetal.results.paths import failed
 from nearmetal.results.series import cell_id, sized, summary_of, typical_ns
 from nearmetal.results.shown import DisplayScale, shown_for
 from nearmetal.stats.summary import Metric
@@ -97,6 +98,7 @@ def _doubts(run: RunDir, records: list[TrialRecord]) -> list[str]:
         *words.unfinished(lacks_of(run, records)),
         *(f"MIXED PROVENANCE: {one}" for one in disagreements(good)),
         *(f"CAUTION: {one}" for one in cautions_of_levels(good, run.info.host_kind)),
+        *words.lost(failed(records), str(run.root)),
     ]
 
 

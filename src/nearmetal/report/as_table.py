@@ -118,7 +118,7 @@ def _head(view: View, console: Console, most: int, *, verdicts: int, run: str) -
             *_most(words.mixed(view), most, "differences"),
             *_most(view.causes, most, "causes of modes"),
             *_most(steps.next_steps(view), most, "steps"),
-            *_most(words.failure_sentences(view, run), most, "kinds of failures"),
+            *_most(words.failure_sentences(view.failures, run), most, "kinds of failures"),
         ):
             console.print(f"{sentence}.")
     return [line.rstrip() for line in captured.get().splitlines()]

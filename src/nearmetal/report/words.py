@@ -219,9 +219,9 @@ def reached(view: View, verdict: PathVerdict) -> str:
     return f"{found and f', {found}'} ({verdict.reason})."
 
 
-def failure_sentences(view: View, run: str) -> list[str]:
+def failure_sentences(failures: Sequence[Failure], run: str) -> list[str]:
     """Return a sentence for each path and workload with failed trials: how many, the first reason, where to look."""
-    alike = by_key(((one.path, one.workload), one) for one in view.failures)
+    alike = by_key(((one.path, one.workload), one) for one in failures)
     return [_failed(path, workload, ones, run) for (path, workload), ones in alike.items()]
 
 
@@ -319,6 +319,11 @@ def unfinished(lacks: Unfinished | None) -> list[str]:
         return ["This run is being measured: its figures will change."]
     headline = f"NOT FINISHED: {lacks.says}." if lacks.short else f"More to measure: {lacks.says}."
     return [headline, f"To measure the rest: {lacks.resume}"]
+
+
+def lost(failures: Sequence[Failure], run: str) -> list[str]:
+    """Return what failed and did not succeed when it was repeated, for outputs that have no line for it."""
+    return [f"FAILED: {one}." for one in failure_sentences([one for one in failures if not one.mended], run)]
 
 
 def mixed(view: View) -> list[str]:

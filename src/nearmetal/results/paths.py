@@ -99,7 +99,7 @@ def build_view(run: RunDir, *, allow_mixed: bool = False, distributions: bool = 
         causes=causes(cells, good),
         facts=evidence.fact_rows(good, paths),
         counters=evidence.counter_rows(good, paths),
-        failures=_failures(records),
+        failures=failed(records),
         unfinished=unfinished(run, records),
         traced=any(record.order.workload.options.get(TRACE_OPTION) for record in good),
         repeat=_how_to_repeat(run, study, good),
@@ -148,7 +148,7 @@ def _rounded(cells: Sequence[Cell]) -> tuple[str, ...]:
     return (f"every launch of {which} has the same figure: what the files round off is in no interval",)
 
 
-def _failures(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
+def failed(records: Sequence[TrialRecord]) -> tuple[Failure, ...]:
     """Return every failed attempt in the order of the plan."""
     mended = {record.order.trial for record in records if record.valid}
     return tuple(

@@ -286,6 +286,28 @@ def test_formats_without_sentences_come_with_cautions_on_stderr(
     assert "kernel.release: 6.0 | 6.1." in of_paths(build_view(RunDir.open(tmp_path / "run"), allow_mixed=True)).says
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "compare RUN --format csv",
+        "compare RUN --format latex",
+        "show RUN --as osu",
+        "history add RUN.duckdb RUN",
+    ],
+)
+def test_a_path_that_failed_is_named_where_no_line_is_of_it(
+    argv: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was in no row of CSV or of OMB's columns, and nothing was said; what succeeded when repeated is in them."""
+    fails = Recipe(study=ONE_SIZE, blocks=5, fails=lambda order, attempt: order.path.label == "tap" or attempt == 1)
+    make_run(tmp_path / "RUN", fails)
+    assert nearmetal(argv.replace("RUN", str(tmp_path / "RUN")).split()) == 0
+    captured = capsys.readouterr()
+    assert ",tap," not in captured.out
+    (told,) = [line for line in captured.err.splitlines() if line.startswith("FAILED")]
+    assert re.match(r"FAILED: \d+ launches of latency over tap failed, 5 trials lost: ", told)
+
+
 def test_of_too_many_verdicts_the_costliest_are_told_first(view: View) -> None:
     many = [replace(one, path=f"{one.path}-{n}") for one in view.verdicts for n in range(9)]
     lost = replace(many[0], path="lost", worst=None, best=None)

@@ -255,7 +255,7 @@ def test_failures_of_one_kind_share_a_row_that_shows_the_first_line(tmp_path: Pa
     assert table.rows[0][-1] == "stopped after 30.5 s"
     assert len(table.rows[1][-1]) < 170
     assert table.rows[1][-1].endswith("...")
-    (said,) = words.failure_sentences(replace(view, failures=(*other, *alike)), "RUN")
+    (said,) = words.failure_sentences((*other, *alike), "RUN")
     expected = "5 launches of w over tap failed, 4 trials lost: stopped after 30.5 s, and 1 other reason"
     assert said == f"{expected} (nearmetal show RUN --trial 0)"
 
