@@ -19,6 +19,7 @@ from nearmetal.results.between import Question, judge, read_pair
 from nearmetal.run.begin import begin
 from nearmetal.run.schedule import run_study
 from nearmetal.store import sums
+from nearmetal.store.listing import LIST
 from nearmetal.store.record import record_paths
 from nearmetal.store.rundir import RunDir, RunInfo, is_of_fabric
 from nearmetal.store.searchdir import SearchDir, open_either
@@ -197,7 +198,9 @@ def test_a_hosts_file_goes_into_the_archive(far: Path) -> None:
     assert (Path("back") / "hosts.toml").read_bytes() == (far / "hosts.toml").read_bytes()
 
 
-def test_trials_that_share_a_launch_keep_the_samples_of_their_own(tmp_path: Path) -> None:
+def test_trials_that_share_a_launch_keep_the_samples_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     paced = '[[workload]]\nname = "paced"\noperation = "latency"\nsizes = [8, 64]\niterations = 64\nwarmup = 8\n'
     roots = [
         make_run(tmp_path / name, STUDY.replace("[trials]", f"{paced}\n[trials]\n{shared}"))
@@ -206,6 +209,14 @@ def test_trials_that_share_a_launch_keep_the_samples_of_their_own(tmp_path: Path
     apart, together = ({one.order.trial: one.cells for one in RunDir.open(root).trials()} for root in roots)
     assert apart == together
     assert len(apart) == 18
+    for root in roots:  # the plan listed the seeded order, also of trials that share launches
+        run_order = [int(line.split()[-1]) for line in (root / LIST).read_text().splitlines()][:6]
+        study = str(root / "study.toml")
+        assert nearmetal(["plan", study, "--order"]) == 0
+        listed = capsys.readouterr().out.partition("the first block, in its order\n")[2].splitlines()
+        assert [int(line.split()[0]) for line in listed] == run_order
+        assert nearmetal(["plan", study, "--format", "json"]) == 0
+        assert [one["trial"] for one in json.loads(capsys.readouterr().out)["first_block"]] == run_order
 
 
 @pytest.mark.parametrize("gone", [True, False])

@@ -45,6 +45,16 @@ def test_a_plan_shows_the_iterations_of_large_sizes(capsys: pytest.CaptureFixtur
     assert [("384 104 20" in row, " 384 " in row) for row in rows] == [(True, True), (False, True)]
 
 
+def test_a_plan_names_all_that_ends_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It said nothing of `precision`, with which a run may end while comparisons are undecided."""
+    assert nearmetal(["plan", "sriov-gap"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "every comparison is decided, or its mean known to 1 %, and no noise floor is above 2 %: about" in said
+    (tmp_path / "s.toml").write_text((ROOT / "studies" / "sriov-gap.toml").read_text().replace("floor =", "#"))
+    assert nearmetal(["plan", str(tmp_path / "s.toml")]) == 0
+    assert "is decided, or its mean known to 1 %: about" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("path", [p for p in STUDIES if p.stem.startswith(PAPERS)], ids=lambda path: path.stem)
 def test_a_study_of_a_paper_has_a_page_on_possible_differences(path: Path) -> None:
     page = (ROOT / "docs" / "studies" / f"{path.stem}.md").read_text()

@@ -20,7 +20,8 @@ from nearmetal.run.check import check_study
 from nearmetal.run.estimate import estimate
 from nearmetal.run.resolve import USUAL_SD, Resolution, resolution
 from nearmetal.run.unused import measured_twice, progress_of
-from nearmetal.study.plan import block, combinations, longest_pause_ns
+from nearmetal.study.order import Order
+from nearmetal.study.plan import block, by_launch, combinations, longest_pause_ns
 from nearmetal.study.shipped import read_study
 from nearmetal.study.spec import Study, TrialsSpec, WorkloadSpec
 from nearmetal.units import counted, format_duration, format_size, format_wait, wrapped
@@ -35,7 +36,7 @@ _LISTS_WIDE = 15
 
 @click.command(name="plan")
 @click.argument("study", type=STUDY)
-@click.option("--order", is_flag=True, help="Also list the trials of the first block in their seeded order.")
+@click.option("--order", is_flag=True, help="Also list the trials of the first block in the order of their launches.")
 @format_option("table", "json")
 def command(study: Path, *, order: bool, form: str) -> None:
     """Show what STUDY would run and about how long it takes. Nothing is started."""
@@ -69,9 +70,15 @@ def command(study: Path, *, order: bool, form: str) -> None:
         for line in sentences:
             console.print(line)
     if order:
-        console.print("\nthe first block, in its order")
-        for entry in block(spec, 0):
+        grouped = "; the lab groups its launches by path and setting" if spec.host.kind == "lab" else ""
+        console.print(f"\nthe first block, in its order{grouped}")
+        for entry in _first_block(spec):
             console.print(f"{entry.trial:5d}  {entry.path.label}  {entry.workload.label}  {entry.setting}")
+
+
+def _first_block(spec: Study) -> list[Order]:
+    """Return the trials of the first block as they are asked for: those of one launch follow each other."""
+    return [order for launch in by_launch(spec, block(spec, 0)) for order in launch.of_launch]
 
 
 def _workloads(spec: Study) -> Table:
@@ -142,9 +149,11 @@ def blocks(trials: TrialsSpec, shortest_ns: int, longest_ns: int) -> str:
     least, most = trials.min_blocks, trials.max_blocks
     if least == most:
         return f"{least} blocks: about {format_wait(longest_ns)}"
-    quiet = "" if trials.floor is None else f" and no noise floor is above {words.limit(trials.floor)}"
+    known = "" if trials.precision is None else f", or its mean known to {words.limit(trials.precision)}"
+    comma = "," if known else ""
+    quiet = "" if trials.floor is None else f"{comma} and no noise floor is above {words.limit(trials.floor)}"
     took = f"about {format_wait(shortest_ns)} to {format_wait(longest_ns)}"
-    return f"{least} to {most} blocks, stopping as soon as every comparison is decided{quiet}: {took}"
+    return f"{least} to {most} blocks, stopping as soon as every comparison is decided{known}{quiet}: {took}"
 
 
 def plan_json(spec: Study) -> dict[str, object]:
@@ -175,6 +184,6 @@ def plan_json(spec: Study) -> dict[str, object]:
         "resolves": asdict(resolution(spec)),
         "first_block": [
             {"trial": one.trial, "path": one.path.label, "workload": one.workload.label, "setting": one.setting}
-            for one in block(spec, 0)
+            for one in _first_block(spec)
         ],
     }
