@@ -61,6 +61,76 @@ def test_apply_keeps_the_profile_after_yes(tmp_path: Path, profile: Path) -> Non
     assert "nic.mtu = 1400" in ran.text
 
 
+def test_an_answer_may_come_in_parts_or_after_another_line(tmp_path: Path, profile: Path) -> None:
+    """`yes` behind another line was lost as long as the pipe was open; of a part the end was waited for, for ever."""
+    script = """mkfifo "$2"; for lines in 'wat\\nyes\\n' 'y_es\\n' 'n_'; do
+nm apply "$1" --confirm 5 < "$2" & waits=$!
+exec 3> "$2"; printf "${lines%_*}" >&3; case $lines in *_?*) printf "${lines#*_}" >&3 ;; esac
+wait $waits; echo "status $?"; exec 3>&-; mtu; nm rollback; ip link set v0 mtu 1500
+done"""
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "answers"))
+    found = [line for line in ran.text.splitlines() if line.startswith("status") or line.isdecimal()]
+    assert found == ["status 0", "1400", "status 0", "1400", "status 4", "1500"], ran.complaint()
+
+
+# Puts an uptime and a number of interrupts of their own before the watchdog, and a `ping` which counts its looks.
+_OWN_CLOCK = """cd "$2"; echo 1000.00 0 > uptime; echo intr 0 > stat; echo > pings
+mount --bind uptime /proc/uptime; mount --bind stat /proc/stat; PATH=$2:$PATH
+nm apply "$1" --confirm 60 --probe 10.9.9.9 --storm 1000 </dev/null >said 2>&1 & waits=$!
+until grep -q 'type yes' said; do kill -0 $waits || break; sleep 0.05; done
+"""
+_THREE_LOOKS = (
+    "looks=$(wc -l < pings)\nwhile kill -0 $waits && [ $(wc -l < pings) -lt $((looks + 3)) ]; do sleep 0.05; done\n"
+)
+_ACCEPTED = """nm apply "$1" --accept; echo "status $?"; wait $waits; cat said; mtu"""
+
+
+def _program(place: Path, script: str) -> None:
+    place.write_text(f"#!/bin/sh\n{script}\n")
+    place.chmod(0o700)
+
+
+def test_the_time_to_confirm_begins_when_everything_is_written(tmp_path: Path, profile: Path) -> None:
+    """What writing took was missing: the watchdog acted within the time that the user was told."""
+    _program(tmp_path / "ping", f"echo >> {tmp_path}/pings")
+    slow = f"case $* in *'mtu 1400'*) echo 1060.00 0 > {tmp_path}/uptime ;; esac"
+    _program(tmp_path / "ip", f'{slow}\nexec {shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin")} "$@"')
+    script = f"{_OWN_CLOCK}echo 1080.00 0 > uptime\n{_THREE_LOOKS}{_ACCEPTED}"
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path))
+    assert "CONFIRMED" in ran.text, ran.complaint() + ran.text
+    assert ran.text.split()[-1] == "1400"
+
+
+def test_interrupts_are_counted_over_the_time_that_a_look_takes(tmp_path: Path, profile: Path) -> None:
+    """900 in each second were too many where the limit was 1000 and a look took three seconds."""
+    _program(
+        tmp_path / "ping",
+        f"""cd {tmp_path}; read -r up rest < uptime; read -r word count < stat
+echo "$((${{up%.*}} + 3)).00 0" > uptime; echo "intr $((count + 2700))" > stat; echo >> pings""",
+    )
+    script = f"{_OWN_CLOCK}{_THREE_LOOKS}{_ACCEPTED}"
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path))
+    assert "CONFIRMED" in ran.text, ran.complaint() + ran.text
+    assert ran.text.split()[-1] == "1400"
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [("TERM", "4", ""), ("KILL", "1", "error: the watchdog is gone, so the profile was rolled back")],
+)
+def test_a_watchdog_that_acts_is_told_from_one_that_was_killed(
+    tmp_path: Path, profile: Path, end: str, status: str, said: str
+) -> None:
+    """It was said to be gone, with the hint to find out what had killed it, and the code was that of a failure."""
+    script = """applied "$1" "$2"; kill -s "$3" $(pgrep -f nearmetal-watchdo[g] --ns $$ --nslist net)
+wait $waits; echo "status $?"; mtu; cat "$2" """
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path / "output"), end)
+    assert ran.text.startswith(f"status {status}\n1500\n"), ran.complaint()
+    assert "RESTORED: every setting is back to its old value" in ran.text
+    assert ("restored because it was told to end" in ran.text, "is gone" in ran.text) == (not said, bool(said))
+    assert said in ran.text
+
+
 def test_apply_without_confirmation_restores_everything(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'nm apply "$1" --confirm 1 < /dev/null; echo "status $?"; mtu', str(profile))
     assert "RESTORED" in ran.text, ran.complaint()

@@ -1,6 +1,7 @@
 """`nearmetal apply PROFILE --confirm 60`: put a profile on this machine, and take it back unless it is confirmed."""
 
 import contextlib
+import os
 import select
 import shlex
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -34,6 +36,7 @@ from nearmetal.tune.profile import Profile
 _SPARE_S = 5
 """The watchdog acts this much after the verb itself should have."""
 _LOOK_S = 0.2
+_READ_BYTES = 4096
 _WATCHDOG_LOOK_S = 1.0
 
 
@@ -128,7 +131,7 @@ def command(
         if kept:
             click.echo("CONFIRMED: the profile stays until the next boot; `nearmetal export` makes it permanent")
             return ExitCode.OK
-        return _restore(session)
+        return _taken_back(session)
 
 
 @contextlib.contextmanager
@@ -218,6 +221,24 @@ def _warn_of_side_effects(session: Session, peer: str) -> None:
         click.echo(f"{lead}{what}, judged by its interrupt rate: {effect.agreement}: {effect.reason}", err=True)
 
 
+@dataclass(slots=True)
+class _TypedLines:
+    """The lines of standard input as they come: of a pipe, a part of one may come first, or several at once."""
+
+    _part: bytes = b""
+    _open: bool = True
+
+    def within(self, patience_s: float) -> list[bytes]:
+        """Return what is whole by then; the last line needs no end."""
+        if not select.select([sys.stdin] if self._open else [], [], [], patience_s)[0]:
+            return []
+        came = os.read(sys.stdin.fileno(), _READ_BYTES)
+        self._open = bool(came)
+        *lines, part = (self._part + came).split(b"\n")
+        self._part = part[-_READ_BYTES:]  # longer ones are no answer
+        return lines if came else [part]
+
+
 def _accepting(profile: Path, host: str) -> str:
     """Return the command that confirms from another terminal, in whatever directory that is."""
     there = [] if host == places.LOCAL else ["--host", host]
@@ -227,29 +248,36 @@ def _accepting(profile: Path, host: str) -> str:
 def _confirmed(session: Session, called: waiting.Waiting, confirm_s: int, name: str, accepting: str) -> bool:
     """Wait for `yes` on stdin or for the command `accepting` from elsewhere; False after `no`, or when the time is up.
 
-    Raise TrialError when a watchdog is gone: then nobody would put values back if this process died as well.
+    So also when a watchdog acts or is gone: then nobody would put values back if this process died as well.
     """
+    session.renew()
     click.echo(
         f"applied {name}; type yes within {confirm_s} s to keep it (no: undo now), or elsewhere: {accepting}", err=True
     )
     deadline = time.monotonic() + confirm_s
     looked = time.monotonic()
-    listening = True
+    typed = _TypedLines()
     while (left := deadline - time.monotonic()) > 0:
         if called.accepted():
             return True
-        ready = select.select([sys.stdin] if listening else [], [], [], min(left, _LOOK_S))[0]
-        if ready:
-            line = sys.stdin.readline()
-            if (answer := line.strip().lower()) in {"yes", "no"}:
-                return answer == "yes"
-            listening = bool(line)
+        for line in typed.within(min(left, _LOOK_S)):
+            if (answer := line.strip().lower()) in {b"yes", b"no"}:
+                return answer == b"yes"
         if time.monotonic() - looked > _WATCHDOG_LOOK_S:
             looked = time.monotonic()
             if session.unguarded():
-                text = "the watchdog is gone, so the profile was rolled back"
-                raise TrialError(text, hint="find out what killed it, then try again")
+                return False
     return False
+
+
+def _taken_back(session: Session) -> int:
+    """Put everything back and return the code, as `_restore`; raise TrialError for a watchdog that did not act."""
+    unguarded = session.unguarded()
+    code, report = _restore(session)
+    if unguarded and not report:
+        text = "the watchdog is gone, so the profile was rolled back"
+        raise TrialError(text, hint="find out what killed it, then try again")
+    return code
 
 
 def _print_unrestored(undone: RollbackResult) -> None:
@@ -257,11 +285,14 @@ def _print_unrestored(undone: RollbackResult) -> None:
         click.echo(f"left: {sentence}")
 
 
-def _restore(session: Session) -> int:
-    """Put everything back; return the code that says that nothing was kept, or that something is not restored."""
+def _restore(session: Session) -> tuple[int, str]:
+    """Put everything back; return the code that says that nothing was kept, or that something is not restored.
+
+    And the watchdog's report.
+    """
     undone, report = session.restore(_print_unrestored)
     if undone.unproven:
         click.echo("NOT RESTORED: the settings listed above are not back to their old values; all others are", err=True)
-        return ExitCode.FAILED
+        return ExitCode.FAILED, report
     click.echo("RESTORED: every setting is back to its old value" + (f" ({report})" if report else ""))
-    return ExitCode.PARTIAL
+    return ExitCode.PARTIAL, report

@@ -157,6 +157,11 @@ class Session:
         """Return whether a watchdog is gone or acts: nobody would put values back later if this process died."""
         return not all(watchdog.alive() for watchdog in self.watchdogs)
 
+    def renew(self) -> None:
+        """Let the deadlines of the watchdogs count from now: writing may have taken long."""
+        for watchdog in self.watchdogs:
+            watchdog.renew()
+
     def _forget_far_scripts(self) -> None:
         """Remove the undo scripts and the reports of watchdogs on far machines: the session ends well.
 

@@ -22,8 +22,9 @@ from nearmetal.knobs.access import run_c
 class WatchLimits:
     """When the watchdog acts.
 
-    `deadline_s` counts from arming. `links` are interfaces whose carrier must not stay lost for `patience` looks; with
-    `own_links` so are, on each node, those that are written to and have a carrier when it is armed.
+    `deadline_s` counts from arming, or from when that was renewed. `links` are interfaces whose carrier must not stay
+    lost for `patience` looks; with `own_links` so are, on each node, those that are written to and have a carrier when
+    it is armed.
     `probe` is an address that must answer a ping within `patience` looks. `storm_per_s` caps the interrupts of the
     whole machine (`/proc/stat`, intr); 0 turns that off. `look_ms` is the time between looks.
     """
@@ -62,8 +63,8 @@ exit 1
 )
 
 # Standard input: the undo script, which may be longer than an argument can be. Positional parameters: report file,
-# deadline in seconds, seconds between looks, process to watch (or 0), its start time, storm limit a look, looks of
-# patience, probe address, interfaces.
+# deadline in seconds, seconds between looks, process to watch (or 0), its start time, storm limit a second, looks of
+# patience, probe address, hundredths of a second between looks, interfaces. USR2 lets the deadline count anew.
 _WATCH_SCRIPT = (
     _LIVES
     + r"""
@@ -71,19 +72,24 @@ trap 'exit 0' USR1
 trap '' TERM HUP INT PIPE
 undo=$(cat)
 exec < /dev/null
-report=$1 deadline=$2 pause=$3 parent=$4 born=$5 storm=$6 patience=$7 probe=$8
-shift 8
+report=$1 grace=$2 pause=$3 parent=$4 born=$5 storm=$6 patience=$7 probe=$8 least=$9
+shift 9
 uptime() {
     read -r up rest < /proc/uptime
     echo "${up%.*}"
 }
+hundredths() {
+    read -r up rest < /proc/uptime
+    echo "${up%.*}${up#*.}"
+}
+renew() { deadline=$(($(uptime) + grace)); }
 interrupts() {
     while read -r word total rest; do
         [ "$word" = intr ] && { echo "$total"; return; }
     done < /proc/stat
 }
 restore() {
-    trap '' TERM USR1
+    trap '' TERM USR1 USR2
     # Undo first, in memory: the disk that the report goes to may be what is broken.
     # Twice where something is left: it may have been busy, or have come into being only by the first time.
     said=$(eval "$undo" 2>&1) || said=$(printf '%s\n' "$said"; eval "$undo" 2>&1)
@@ -93,8 +99,9 @@ restore() {
     exit 0
 }
 trap 'restore "it was told to end"' TERM
-lost=0 silent=0 before=$(interrupts)
-deadline=$(($(uptime) + deadline))
+lost=0 silent=0 before=$(interrupts) looked=$(hundredths)
+trap renew USR2
+renew
 (read -r stat < "/proc/$$/stat"; set -f; set -- ${stat##*) }; echo "$$ ${20}")
 exec > /dev/null 2>&1
 while [ "$(uptime)" -lt "$deadline" ]; do
@@ -111,9 +118,12 @@ while [ "$(uptime)" -lt "$deadline" ]; do
         [ "$silent" -lt "$patience" ] || restore "$probe does not answer"
     fi
     if [ "$storm" -gt 0 ]; then
-        now=$(interrupts)
-        [ $((now - before)) -le "$storm" ] || restore "$((now - before)) interrupts came in $pause s"
-        before=$now
+        # A look takes longer than its pause on a busy machine, or for a probe that is silent.
+        now=$(interrupts) at=$(hundredths)
+        took=$((at - looked > least ? at - looked : least))
+        [ $((100 * (now - before))) -le $((storm * took)) ] ||
+            restore "$((now - before)) interrupts came in ${took}0 ms"
+        before=$now looked=$at
     fi
 done
 restore "the deadline has passed"
@@ -129,6 +139,8 @@ exec 3<&0
 ready=$(setsid sh -c "$watcher" nearmetal-watchdog "$@" <&3 3<&- &)
 [ "$ready" ] && echo "$ready"
 """
+
+_RENEW_SCRIPT = _LIVES + 'lives "$1" "$2" && kill -s USR2 "$1"'
 
 # Ends the watcher. One that is putting values back continues, and is waited for: 1 says that it is not done yet.
 _END_SCRIPT = (
@@ -165,9 +177,10 @@ class Watchdog:
             f"{guard.look_ms / 1000:.3f}",
             parent,
             born,
-            str(guard.storm_per_s * guard.look_ms // 1000),
+            str(guard.storm_per_s),
             str(guard.patience),
             guard.probe,
+            str(guard.look_ms // 10),
         )
         argv = ("sh", "-c", _ARM_SCRIPT, "arm", _WATCH_SCRIPT, *fixed, *guard.links)
         armed = run_c(shell, argv, node, stdin=undo_script.encode())
@@ -179,6 +192,10 @@ class Watchdog:
     def alive(self) -> bool:
         """Return whether it still watches."""
         return run_c(self.shell, ("sh", "-c", _ALIVE_SCRIPT, "alive", *self._arguments), self.node).ok
+
+    def renew(self) -> None:
+        """Let its deadline count from now; one that is putting values back continues."""
+        run_c(self.shell, ("sh", "-c", _RENEW_SCRIPT, "renew", *self._arguments), self.node)
 
     def report(self) -> str:
         """Return what it did, or an empty text when it did nothing so far."""
