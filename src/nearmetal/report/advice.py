@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 
+from nearmetal.errors import BadInputError
 from nearmetal.report.steps import but_slower
 from nearmetal.results.evidence import count_of, per_iteration
 from nearmetal.results.records import SettingContrast
@@ -22,8 +23,8 @@ from nearmetal.stats.equivalence import Finding
 from nearmetal.stats.summary import HEADLINE
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import BETWEEN
-from nearmetal.study.order import Scalar
-from nearmetal.study.spec import PathSpec, Study
+from nearmetal.study.spec import PathSpec, SettingSpec, Study
+from nearmetal.tune.profile import PROFILE_FORMAT, of_setting
 from nearmetal.units import counted, format_size
 
 _LADDER = "studies/nasa-ladder.toml in the lab"
@@ -141,21 +142,35 @@ def _measured_setting(seen: PathEvidence) -> Iterator[Advice]:
         # The estimate of an undecided cell may be anything.
         costs = [one.cost(HEADLINE) for one in found if one.headline.finding is not Finding.UNDECIDED]
         first = seen.study.setting[0].name
+        sets = ", ".join(f"{knob} = {value}" for knob, value in setting.knobs.items())
         yield Advice(
             seen.path.name,
-            f"setting `{setting.name}`: {', '.join(f'{knob} = {value}' for knob, value in setting.knobs.items())}",
+            f"setting `{setting.name}`: {sets or 'every knob as it was found'}",
             f"faster than `{first}` in {better} of {len(found)} cells of this run{but_slower(found)}",
-            _with_profile(setting.name, setting.knobs),
+            _with_profile(seen, setting),
             float(f"{math.exp(-sum(map(math.log, costs)) / len(costs)):.3g}"),
             f"{_OF_THIS_RUN}, geometric mean over its decided cells",
         )
 
 
-def _with_profile(name: str, knobs: Mapping[str, Scalar]) -> str:
-    """Return the commands that write a setting as a profile and apply it, rolled back unless it is confirmed."""
-    known = {knob: str(value) for knob, value in knobs.items()}
-    text = json.dumps({"profile_format": 1, "name": name, "workload_class": "any", "interfaces": [], "setting": known})
-    return f"echo {shlex.quote(text)} > {name}.json && nearmetal apply {name}.json --host HOST -i INTERFACE"
+def _with_profile(seen: PathEvidence, setting: SettingSpec) -> str:
+    """Return the commands that write a setting as a profile, and use that; `apply` rolls back what nobody confirms."""
+    if not setting.knobs:
+        return "leave the knobs alone; there is nothing to apply"
+    flavour, version = (next(map(str, seen.facts(f"mpi.{name}").values()), "") for name in ("flavour", "version"))
+    try:
+        made = of_setting(setting.name, setting.knobs, flavour or seen.study.mpi.flavour, version)
+    except BadInputError as error:
+        return f"no profile can hold it: {error.message}"
+    known = {name: asdict(made)[name] for name in ("name", "workload_class", "interfaces", "setting", "mpi_flavour")}
+    written = f"{setting.name}.json"
+    steps = [f"echo {shlex.quote(json.dumps({'profile_format': PROFILE_FORMAT, **known}))} > {written}"]
+    if any(knob.startswith("mpi.") for knob in made.setting):
+        steps.append(f"nearmetal export {written} --to module --out .")
+    if not all(knob.startswith("mpi.") for knob in made.setting):
+        where = " -i INTERFACE" if any(knob.startswith("nic.") for knob in made.setting) else ""
+        steps.append(f"nearmetal apply {written} --host HOST{where}")
+    return " && ".join(steps)
 
 
 def _moderation(seen: PathEvidence) -> Iterator[Advice]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from nearmetal.knobs import mpi
 from nearmetal.knobs.knob import canon
 from nearmetal.knobs.table import find
 from nearmetal.reading import parse_json, read_text
+from nearmetal.study.order import Scalar
 from nearmetal.typed import read_typed
 
 PROFILE_FORMAT = 1
@@ -71,8 +72,7 @@ class Profile:
     def __post_init__(self) -> None:
         self._check_words()
         for knob, value in self.setting.items():
-            kind = mpi.find(knob).kind if knob.startswith(mpi.PREFIX) else None
-            if (kind.canon(value) if kind else canon(find(knob), value)) != value:
+            if _canonical(knob, value) != value:
                 raise BadInputError(f"{knob} = {value!r} is not in the form that the kernel prints")
 
     def _check_words(self) -> None:
@@ -111,6 +111,16 @@ class Profile:
             raise ForeignFileError(f"cannot read the profile {path}: {error.strerror}", hint=_HINT) from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ForeignFileError(f"{path} is not a profile: {error}", hint=_HINT) from error
+
+
+def of_setting(name: str, knobs: Mapping[str, Scalar], flavour: str, version: str) -> Profile:
+    """Return a study's setting as a profile without evidence, for the MPI that it was measured with."""
+    setting = {knob: _canonical(knob, value) for knob, value in knobs.items()}
+    return Profile(name, "any", (), setting, mpi_flavour=mpi.dialect(flavour, version))
+
+
+def _canonical(knob: str, value: Scalar) -> str:
+    return canon(mpi.find(knob) if knob.startswith(mpi.PREFIX) else find(knob), value)
 
 
 def _profile(raw: dict[str, Any]) -> Profile:

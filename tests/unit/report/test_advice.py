@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fake_runs import STUDY as FAKE_STUDY
 from nearmetal.cli.main import run as nearmetal
 from nearmetal.report.advice import advise
 from nearmetal.results.paths import build_view
@@ -42,6 +43,25 @@ kind = "KIND"
 name = "latency"
 sizes = [8]
 progress = "PROGRESS"
+"""
+SETTINGS = """
+[mpi]
+flavour = "mpich"
+[host.options]
+"times.nic.rx-usecs=100" = 2.0
+"times.nic.gro=True" = 0.8
+"times.mpi.bind=core" = 0.9
+[[setting]]
+name = "slow"
+knobs = { "nic.rx-usecs" = 100 }
+[[setting]]
+name = "as-found"
+[[setting]]
+name = "both"
+knobs = { "nic.gro" = true, "mpi.bind" = "core" }
+[[setting]]
+name = "launch"
+knobs = { "mpi.bind" = "core" }
 """
 
 
@@ -280,6 +300,30 @@ def test_a_setting_that_is_slower_somewhere_is_not_advised(tmp_path: Path) -> No
     longer = [replace(contrasts[0], comparison=replace(contrasts[0].comparison, estimates=estimates)), *contrasts[1:]]
     (told,) = advise(study, opened.trials(), longer)
     assert told.evidence.endswith("in 4 of 4 cells of this run, but by the p99 slower in 1 of 4 cells")
+
+
+def test_what_is_advised_of_a_setting_can_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`apply` refused the profile of a switch given as true, of knobs of MPI alone, and of no knob at all."""
+    monkeypatch.chdir(tmp_path)
+    Path("s.toml").write_text(f"{FAKE_STUDY.replace('max_blocks = 3', 'max_blocks = 5')}{SETTINGS}")
+    assert nearmetal(["run", "s.toml", "--out", "r", "--anyway"]) == 0
+    capsys.readouterr()
+    assert nearmetal(["advise", "r", "--format", "json"]) == 0
+    both, launch, nothing = (one["attempt"] for one in json.loads(capsys.readouterr().out)["advice"])
+    assert nothing == "leave the knobs alone; there is nothing to apply"
+    for attempt, name, ends in (
+        (both, "both", "nearmetal apply both.json --host HOST -i INTERFACE"),
+        (launch, "launch", "nearmetal export launch.json --to module --out ."),
+    ):
+        write, *use = attempt.split(" && ")
+        assert use[-1] == ends
+        subprocess.run(["sh", "-c", write], check=True, timeout=60)
+        assert Profile.read(Path(f"{name}.json")).mpi_flavour == "mpich"
+        assert nearmetal(use[0].split()[1:]) == 0
+        assert "-bind-to core" in Path(f"nearmetal/{name}").read_text()
+    assert '"nic.gro": "on"' in both
 
 
 def test_undecided_cells_and_parts_of_programs_are_in_no_gain(
