@@ -321,6 +321,16 @@ def test_spread_affinity_gives_each_vector_a_processor(tmp_path: Path) -> None:
     assert machine.read("/proc/irq/33/smp_affinity_list") == b"0-3\n"
 
 
+def test_interrupts_of_the_port_above_a_nic_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    """A NIC without message-signalled interrupts had those of the port of its bus, which `nic.irq-affinity` moved."""
+    above = {f"/sys/class/net/{name}/msi_irqs/31": "msi\n" for name in ("eth1", "eth2")}  # .../device/..
+    files = {"/proc/irq/31/smp_affinity_list": "0-3\n", "/sys/class/net/eth1/device/irq": "11\n"}
+    files |= {"/sys/class/net/eth2/device/features": "1\n"}
+    machine = KnobMachine.make(tmp_path, {"eth1": {"driver": "e1000"}, "eth2": {"driver": "virtio_net"}}, above | files)
+    found = [find("nic.irq-affinity").read(machine, Target("", name)).value for name in ("eth1", "eth2")]
+    assert found == [None, "0-3"], "eth2 is a virtio NIC, whose interrupts are of the device above it"
+
+
 @pytest.mark.parametrize(("old", "stays"), [("2", False), ("12", False), ("0-3", True), ("0,2", True)])
 def test_interrupts_of_one_processor_do_not_linger(old: str, stays: bool) -> None:
     assert bool(lingers("nic.irq-affinity", old)) is stays

@@ -126,6 +126,24 @@ def test_moderation_is_verified_under_pings_and_unknown_without_replies(
     }
 
 
+def test_interrupts_of_virtio_are_those_of_the_device_above(tmp_path: Path) -> None:
+    """`apply --verify` and trials never judged a virtio NIC: it seemed to have no interrupts of its own."""
+    vectors = {f"/sys/class/net/eth1/msi_irqs/{number}": "msix\n" for number in (30, 31, 32)}  # eth1/device/..
+    names = " 30: 0 virtio2-config\n 31: %d virtio2-input.0\n 32: %d virtio2-output.0\n"
+    files = {
+        "/sys/class/net/eth1/device/features": "0" * 53 + "1\n",
+        "/sys/class/net/eth1/statistics/rx_packets": "93000\n",
+        "/proc/interrupts": names % (90_000, 93_000),
+    }
+    nic = {"eth1": {"driver": "virtio_net", "adaptive-rx": "off"}}
+    machine = KnobMachine.make(tmp_path, nic, {**vectors, **files})
+    wanted = {"nic.rx-usecs": 100, "nic.rx-frames": 0, "nic.tx-usecs": 100, "nic.tx-frames": 0}
+    (one,) = moderated(machine, plan(machine, wanted, [ETH1]))
+    before = Tally(0, {"30": 0, "31": 0, "32": 0})
+    found = judge_launch(one, before, tally(machine, ETH1), SECOND_NS)
+    assert (found.agreement, found.reason.split()[0]) == ("contradicts", "90000")
+
+
 @pytest.mark.parametrize(("adaptive", "vectors"), [("off", {}), ("on", {"31": "msix\n"})])
 def test_moderation_that_cannot_be_verified_is_said_to_be_so(
     tmp_path: Path, adaptive: str, vectors: dict[str, str]

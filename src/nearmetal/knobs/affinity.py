@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import Access, file_access
 from nearmetal.knobs.knob import CpuList, Knob, Stage, Step, Target, parse_cpus
-from nearmetal.knobs.nic import listing
+from nearmetal.knobs.nic import vectors
 from nearmetal.study.order import Scalar
 
 _NAME = "nic.irq-affinity"
@@ -46,9 +46,8 @@ class IrqAffinity(Knob):
 
 def _vectors(shell: Shell, target: Target) -> tuple[Access, ...]:
     """Return one access a vector; none for devices without interrupts of their own."""
-    device = f"/sys/class/net/{target.interface}/device"
-    vectors = listing(shell, target.node, f"{device}/msi_irqs") or listing(shell, target.node, f"{device}/../msi_irqs")
-    return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in vectors)
+    found = vectors(shell, target)
+    return tuple(file_access(target.node, f"/proc/irq/{vector}/smp_affinity_list") for vector in found)
 
 
 def lingers(knob: str, old: str) -> str:

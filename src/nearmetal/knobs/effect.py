@@ -19,7 +19,7 @@ from nearmetal.hosts.host import Shell
 from nearmetal.knobs import drivers
 from nearmetal.knobs.access import read_all, run_c
 from nearmetal.knobs.knob import Target
-from nearmetal.knobs.nic import listing
+from nearmetal.knobs.nic import vectors
 from nearmetal.knobs.plan import Plan
 from nearmetal.knobs.table import find
 
@@ -29,8 +29,9 @@ _TOLERANCE = 1.3
 _SATURATED = 2.0
 """A load that offers this many times the allowed rate must reach it."""
 
-_SENDS_ONLY = re.compile(r"-tx-?\d*$")
-"""Interrupts that rx-usecs does not moderate, by the name that their driver gives them (igbvf: `eth0-tx-0`)."""
+_SENDS_ONLY = re.compile(r"(-tx-?\d*|-output\.\d+)$")
+"""Interrupts that rx-usecs does not moderate, by the name that their driver gives them (igbvf: `eth0-tx-0`, virtio:
+`virtio0-output.0`)."""
 
 _PINGS_AHEAD = 64
 _FLOOD_S = 2
@@ -139,7 +140,7 @@ def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
     driver = {device.target: device.driver for device in plan.devices}
     found = []
     for target, usecs in ((one.target, one.value) for one in plan.placed if one.knob.name == _MODERATED):
-        if not _vectors(shell, target):
+        if not vectors(shell, target):
             continue
         set_now = {one.knob.name: one.value for one in plan.placed if one.target == target}
         now = {**_present(shell, target, [name for name in _MODERATION if name not in set_now]), **set_now}
@@ -226,15 +227,11 @@ def between(target: Target, before: Tally, after: Tally, elapsed_ns: int) -> Obs
 def tally(shell: Shell, target: Target) -> Tally:
     """Return what an interface has counted, on its own node: machines alike number their interrupts alike."""
     packets = int(shell.read(f"/sys/class/net/{target.interface}/statistics/rx_packets", node=target.node))
-    vectors = set(_vectors(shell, target))
+    own = set(vectors(shell, target))
     totals: dict[str, int] = {}
     for line in shell.read("/proc/interrupts", node=target.node).decode().splitlines():
         number, _, rest = line.strip().partition(":")
-        own = number in vectors or re.search(rf"\b{re.escape(target.interface)}\b", rest)
-        if own and not _SENDS_ONLY.search(rest.rstrip()):
+        of_it = number in own or re.search(rf"\b{re.escape(target.interface)}\b", rest)
+        if of_it and not _SENDS_ONLY.search(rest.rstrip()):
             totals[number] = sum(int(word) for word in rest.split() if word.isdecimal())
     return Tally(packets, totals)
-
-
-def _vectors(shell: Shell, target: Target) -> list[str]:
-    return listing(shell, target.node, f"/sys/class/net/{target.interface}/device/msi_irqs")

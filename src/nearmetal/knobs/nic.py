@@ -61,6 +61,18 @@ def listing(shell: Shell, node: str, folder: str) -> list[str]:
     return sorted(names, key=lambda name: (len(name), name))
 
 
+def vectors(shell: Shell, target: Target) -> list[str]:
+    """Return the numbers of a NIC's own interrupts; none for devices without.
+
+    Those of a virtio NIC, which alone has `features`, are of what is above it. Above others is a port of the bus.
+    """
+    device = f"/sys/class/net/{target.interface}/device"
+    if own := listing(shell, target.node, f"{device}/msi_irqs"):
+        return own
+    virtio = run_c(shell, ("cat", "--", f"{device}/features"), target.node).ok
+    return listing(shell, target.node, f"{device}/../msi_irqs") if virtio else []
+
+
 def nic_knob(
     name: str, about: str, stage: Stage, kind: Kind, locate: Locate, *, disturbs: tuple[str, ...] = ()
 ) -> Knob:
