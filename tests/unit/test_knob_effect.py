@@ -211,6 +211,19 @@ def test_moderation_that_adapts_as_it_was_is_not_judged(tmp_path: Path) -> None:
     assert moderated(machine, plan(machine, {"nic.rx-usecs": 50}, [ETH1])) == []
 
 
+@pytest.mark.parametrize(
+    ("driver", "usecs", "judged"), [("igbvf", 3, 0), ("igbvf", 2, 0), ("igb", 3, 0), ("ixgbe", 1, 0), ("igbvf", 10, 1)]
+)
+def test_dynamic_modes_are_not_judged_as_microseconds(tmp_path: Path, driver: str, usecs: int, judged: int) -> None:
+    """4,000 to 20,000 interrupts/s of igbvf at its default, 3, contradicted the setting."""
+    machine = KnobMachine.make(
+        tmp_path,
+        {"eth1": {"driver": driver, "adaptive-rx": "n/a"}},
+        {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"},
+    )
+    assert len(moderated(machine, plan(machine, {"nic.rx-usecs": usecs}, [ETH1]))) == judged
+
+
 def test_adaptive_moderation_is_not_judged(tmp_path: Path) -> None:
     machine = KnobMachine.make(
         tmp_path, {"eth1": {"driver": "unheard-of"}}, {"/sys/class/net/eth1/device/msi_irqs/31": "msix\n"}

@@ -231,6 +231,9 @@ def _limit_needs_fixed(values: Mapping[str, str]) -> str:
     return ""
 
 
+MODES = {"igb": {"1", "3"}, "igbvf": {"2", "3"}, "ixgbe": {"1"}, "ixgbevf": {"1"}}
+"""Values of nic.rx-usecs with which drivers adapt to the load themselves, although adaptive-rx reads back as off."""
+
 _ANY: frozenset[str] = frozenset()
 OWNED = frozenset({"iavf", "i40e", "ice", "virtio_net"})
 """Drivers that refuse new usecs while the adaptive mode of that direction is on."""

@@ -144,8 +144,8 @@ def moderated(shell: Shell, plan: Plan) -> list[Moderated]:
             continue
         set_now = {one.knob.name: one.value for one in plan.placed if one.target == target}
         now = {**_present(shell, target, [name for name in _MODERATION if name not in set_now]), **set_now}
-        if now.get("nic.adaptive-rx", "off") == "off":
-            name = driver.get(str(target), "")
+        name = driver.get(str(target), "")
+        if now.get("nic.adaptive-rx", "off") == "off" and usecs not in drivers.MODES.get(name, ()):
             frames = int(now.get("nic.rx-frames", "0"))
             found.append(Moderated(target, name, int(usecs), frames, _sending(name, now)))
     return found
