@@ -185,3 +185,33 @@ def test_an_epilog_of_slurm_restores_single_queues(nic: Path, tmp_path: Path, se
         subprocess.run(["sh", str(script)], check=True, env={"SLURM_JOB_ID": "1", "PATH": f"{nic}:/usr/bin:/bin"})
         assert (_state(nic) == before) == name.startswith("epilog")
     assert not (tmp_path / "kept/1").exists()
+
+
+IGBVF = r"""#!/bin/sh
+cd "${0%/*}" || exit 1
+read -r usecs < usecs
+case "$1 $3 $4" in
+"-i "*) echo "driver: igbvf" ;;
+"-c "*) printf 'Coalesce parameters for %s:\nAdaptive RX: n/a  TX: n/a\nrx-usecs: %s\nrx-frames: n/a\n' "$2" "$usecs" ;;
+"-C rx-usecs 0") echo 1 > usecs ;;
+"-C rx-usecs 1") echo "netlink error: Invalid argument" >&2; exit 1 ;;
+"-C rx-usecs "*) echo "$4" > usecs ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_a_value_that_a_driver_shows_and_does_not_take_is_restored(
+    by: str, tmp_path: Path, shell: MachineShell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """igbvf shows 1 after 0 was written, as by a profile that was applied: no later setting could be put back."""
+    tool, usecs = tmp_path / "ethtool", tmp_path / "usecs"
+    tool.write_text(IGBVF)
+    tool.chmod(0o755)
+    usecs.write_text("1\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin:/usr/sbin:/sbin")
+    begun = session.begin(shell, plan(shell, {"nic.rx-usecs": 50}, [LO]), folder)
+    begun.apply()
+    assert usecs.read_text() == "50\n"
+    check_undone(shell, begun, by, usecs.read_text, "1\n")

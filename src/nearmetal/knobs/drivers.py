@@ -376,6 +376,14 @@ def reads_back(driver: str, name: str, value: str) -> str:
     return str(one.reads_back(int(value))) if one else value
 
 
+def taken_for(driver: str, name: str, value: str) -> str:
+    """Return the value that is written to read this one back; empty where that is the same."""
+    one = _range(driver, name)
+    if one is None or not one.becomes or not value.isdecimal() or one.takes(int(value)):
+        return ""
+    return next((str(written) for written, read in one.becomes.items() if str(read) == value), "")
+
+
 def range_about(driver: str, name: str, unit: str, highest: int | None = None) -> str:
     """Return the driver's range for people, or an empty text; `highest` is what the machine itself takes at most."""
     one = _range(driver, name)

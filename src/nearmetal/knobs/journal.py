@@ -13,7 +13,7 @@ Record kinds, in order:
 | `device` | `target`, `driver`, `identity`: what the values belong to |
 | `cell` | `cell`, `knob`, `node`, `target`, `key`, `place`, `old`, `new` (planned value or null), |
 | | `accept` (read-backs of `new`), `disturbed_by` (cells whose write may change this one), `default` (`old` is the |
-| | device's own, and is put back by a reset) |
+| | device's own, and is put back by a reset), `put` (is written to read `old`, where that is another value) |
 | `intent` | `cell`, `value`: the next deed is this write |
 | `done` | `cell`, `value`, `read` (what it reads back), `disturbed` (cells that the write changed besides: values, |
 | | empty where there is none any more) |
@@ -67,8 +67,9 @@ class SavedValue:
     """One value that a session may change, and what it was.
 
     `new` is None for values that the session does not write but that its writes may disturb. `accept` are the
-    read-backs that mean that the value is ours. `default` says that the device followed its own default. `key` is
-    `Access.key`; `way` is how the table of knobs says that the value is reached, None in what was read from a file.
+    read-backs that mean that the value is ours. `default` says that the device followed its own default, and `put` what
+    is written to read `old`, where that is another value. `key` is `Access.key`; `way` is how the table of knobs says
+    that the value is reached, None in what was read from a file.
     """
 
     cell: int
@@ -82,6 +83,7 @@ class SavedValue:
     disturbed_by: tuple[int, ...] = ()
     place: Place = UNKNOWN_PLACE
     default: bool = False
+    put: str = ""
     way: Access | None = None
 
     @property
@@ -389,6 +391,7 @@ def _cell(record: dict[str, Any], boot_id: str) -> SavedValue:
         tuple(map(int, record["disturbed_by"])),
         place,
         record.get("default") is True,
+        str(record.get("put", "")),
     )
 
 

@@ -250,7 +250,8 @@ def _cells(snapshot: _Snapshot, ordered: Sequence[Placed]) -> list[SavedValue]:
                 causes.setdefault(_id(access), set()).update(writes)
                 if reading.value is not None and _id(access) not in cells:
                     at = (knob.name, str(target), access.node, access.key)
-                    saved = SavedValue(len(cells), *at, reading.value, default=reading.default, way=access)
+                    put = drivers.taken_for(snapshot.driver(target), knob.name, reading.value)
+                    saved = SavedValue(len(cells), *at, reading.value, default=reading.default, put=put, way=access)
                     cells[_id(access)] = saved
     return [replace(cell, disturbed_by=tuple(sorted(causes.get(key, ())))) for key, cell in cells.items()]
 
@@ -292,4 +293,5 @@ def planned_cell(driver: str, one: Placed, step: Step, reading: Reading, number:
         accept = tuple(as_wide(mask, old) for mask in accept)
     at = (*one.at, step.access.node, step.access.key)
     accepted = tuple(dict.fromkeys(accept))
-    return SavedValue(number, *at, old, step.value, accepted, default=reading.default, way=step.access)
+    put = drivers.taken_for(driver, one.knob.name, old)
+    return SavedValue(number, *at, old, step.value, accepted, default=reading.default, put=put, way=step.access)

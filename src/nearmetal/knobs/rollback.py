@@ -289,7 +289,7 @@ def _reached(shell: Shell, cells: Iterable[SavedValue]) -> tuple[list[SavedValue
         except NearmetalError as error:
             unknown.append(f"{_with_old_value(cell)}: {error.message}")
             continue
-        if not _VALUE.fullmatch(cell.old):
+        if not all(map(_VALUE.fullmatch, (cell.old, cell.put))):
             unknown.append(f"{_with_old_value(cell)}: that is not a knob value")
         elif cell.key in ways:
             reached.append(replace(cell, way=ways[cell.key]))

@@ -195,7 +195,7 @@ def _write_back(shell: Shell, cell: SavedValue, goal: str) -> None:
     if cell.default and cell.access.reset and goal == cell.old:
         reset_one(shell, cell.access)
     else:
-        write_one(shell, cell.access, goal)
+        write_one(shell, cell.access, (goal == cell.old and cell.put) or goal)
 
 
 def scripts_of(cells: Iterable[SavedValue], devices: Sequence[Device] = ()) -> dict[str, str]:
@@ -250,6 +250,8 @@ def _put_back(cell: SavedValue) -> str:
     goal = f'"$goal_{cell.cell}"'
     is_old = f"[ {goal} = {shlex.quote(cell.old)} ]"
     sets = cell.access.script_puts_back(goal, is_old) if cell.default else cell.access.script_sets(goal)
+    if cell.put:
+        sets = f"if {is_old}; then {cell.access.script_sets(shlex.quote(cell.put))}; else {sets}; fi"
     always = f'[ "$1" = first ] && {is_old} || ' if _reset_first(cell) else ""
     return f"""    [ {goal} ] || return 0
     {always}[ "$({cell.access.script_reads()})" != {goal} ] || return 0
