@@ -389,6 +389,34 @@ def test_a_far_launcher_without_its_libraries_is_told_with_its_reason(tmp_path: 
     assert raised.value.message.startswith(told)
 
 
+@pytest.mark.parametrize("differs", ["mpirun", "mpicc", ""])
+def test_machines_with_different_versions_of_an_mpi_are_refused(tmp_path: Path, differs: str) -> None:
+    """The first one's was recorded for all, and ranks of two versions were measured as one library's."""
+    (tmp_path / "bin").mkdir()
+    for name, says in (("mpirun", "mpirun (Open MPI) "), ("mpicc", "mpicc: Open MPI ")):
+        of_second = "4.1.4" if name == differs else "5.0.1"
+        (tmp_path / "bin" / name).write_text(
+            f'#!/bin/sh\n[ "$WHO" ] && echo "{says}{of_second}" || echo "{says}5.0.1"\n'
+        )
+        (tmp_path / "bin" / name).chmod(0o755)
+    machines = [
+        FarMachine("m0", partial(open_program, ("sh",))),
+        FarMachine("m1", partial(open_program, ("env", "WHO=m1", "sh"))),
+    ]
+    with contextlib.ExitStack() as opened:
+        for machine in machines:
+            opened.callback(machine.close)
+        site = Site("", "", str(tmp_path), scratch=str(tmp_path))
+        shell = opened.enter_context(MachinesShell(machines, ["m0", "m1"], site, Memory()))
+        shell.add_node("n0")
+        shell.add_node("n1")
+        if not differs:
+            assert find_there(shell, OPENMPI).version == "5.0.1"
+            return
+        with pytest.raises(UnavailableError, match=rf"/{differs} is version 4\.1\.4 on m1, but 5\.0\.1 on m0"):
+            find_there(shell, OPENMPI)
+
+
 def test_a_build_that_is_killed_leaves_nothing_there(tmp_path: Path) -> None:
     """Its sources stayed in the cache, of every build that was killed."""
     hanging, cache, trials = Hanging(tmp_path), tmp_path / "cache", tmp_path / "trials"

@@ -15,7 +15,7 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
     """Return a flavour's installation below the site's prefix, or on the far PATH.
 
     The first machine is asked; the others must have the same in the same place. Raise UnavailableError with what was
-    looked for when there is none.
+    looked for when there is none, and where another machine has another version there.
     """
     failed: dict[str, list[str]] = {"mpirun": [], "mpicc": []}
     mpirun, version = _first(shell, flavour.launchers, "--version", flavour.launcher_version, failed["mpirun"])
@@ -33,7 +33,24 @@ def find_there(shell: FarShell, flavour: Flavour) -> Mpi:
             f"on the far machine {mpirun} is version {version}, but {mpicc} is {compiler_version}",
             hint="name the directory of one complete installation in the host's option `mpi_prefix`",
         )
-    return Mpi(flavour.name, compiler_version, mpirun, mpicc)
+    found = Mpi(flavour.name, compiler_version, mpirun, mpicc)
+    for node in shell.machines[1:]:
+        _refuse_other_version(shell, node, flavour, found)
+    return found
+
+
+def _refuse_other_version(shell: FarShell, node: str, flavour: Flavour, mpi: Mpi) -> None:
+    """Raise UnavailableError where the first machine's MPI is of another version on this one; a build asks for it."""
+    ask = partial(shell.run, node=node, timeout_s=VERSION_TIMEOUT_S, check=False)
+    asked = ((mpi.mpirun, "--version", flavour.launcher_version),) if mpi.mpirun else ()
+    for program, flag, pattern in (*asked, (mpi.mpicc, flavour.compiler_flag, flavour.compiler_version)):
+        _, version = answering([program], ask, flag, pattern)
+        if version not in {"", mpi.version}:
+            first = shell.machine_name(shell.machines[0])
+            raise UnavailableError(
+                f"{program} is version {version} on {shell.machine_name(node)}, but {mpi.version} on {first}",
+                hint="install one version everywhere, or name where it is in the host's option `mpi_prefix`",
+            )
 
 
 def _first(
