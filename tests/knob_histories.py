@@ -380,8 +380,8 @@ def quick_trials(*, hanging: bool) -> None:
 def quick_apply(*, hanging: bool) -> None:
     """Let the watchdog of `apply` check often, and wait no longer than the verb."""
 
-    def guard(deadline_s: int, *_: object) -> WatchLimits:
-        return WatchLimits(1 if hanging else deadline_s, (), look_ms=100)
+    def guard(deadline_s: int, **_: object) -> WatchLimits:
+        return WatchLimits(1 if hanging else deadline_s, look_ms=100)
 
     mock.patch.object(apply_verb, "WatchLimits", guard).start()
     mock.patch.object(apply_verb, "_SPARE_S", 0).start()

@@ -131,6 +131,16 @@ wait $waits; echo "status $?"; mtu; cat "$2" """
     assert said in ran.text
 
 
+def test_a_link_that_was_down_before_is_not_lost(tmp_path: Path, profile: Path) -> None:
+    """Nothing could be applied to such a port: it was rolled back because its link was lost."""
+    _program(tmp_path / "ping", f"echo >> {tmp_path}/pings")
+    many = _THREE_LOOKS.replace("+ 3", "+ 7")
+    script = f"ip link set v0 down\n{_OWN_CLOCK}{many}{_ACCEPTED}"
+    ran = _in_namespace(tmp_path, script, str(profile), str(tmp_path))
+    assert "CONFIRMED" in ran.text, ran.complaint() + ran.text
+    assert ran.text.split()[-1] == "1400"
+
+
 def test_apply_without_confirmation_restores_everything(tmp_path: Path, profile: Path) -> None:
     ran = _in_namespace(tmp_path, 'nm apply "$1" --confirm 1 < /dev/null; echo "status $?"; mtu', str(profile))
     assert "RESTORED" in ran.text, ran.complaint()
@@ -456,9 +466,15 @@ def test_tune_on_a_flat_surface_recommends_nothing(
     monkeypatch.chdir(tmp_path)
     study = tmp_path / "s.toml"
     study.write_text(SEARCH)
-    assert run(["tune", str(study), "--out", str(tmp_path / "p.json")]) == 0
-    assert "no setting" in capsys.readouterr().out
+    assert run(["tune", str(study), "--out", str(tmp_path / "p.json"), "--run", "first"]) == 0
+    printed = capsys.readouterr()
+    assert "no setting" in printed.out
+    assert "warning" not in printed.err
     assert not (tmp_path / "p.json").exists()
+    (tmp_path / "p.json").write_text("of an earlier search")  # and was taken for what this one had found
+    assert run(["tune", str(study), "--out", str(tmp_path / "p.json"), "--run", "second"]) == 0
+    assert f"warning: {tmp_path}/p.json is not of this search" in capsys.readouterr().err
+    assert (tmp_path / "p.json").read_text() == "of an earlier search"
 
 
 def test_export_writes_files_and_names_the_knobs_left_out(

@@ -99,7 +99,7 @@ def command(
         call.accept(host)
         return ExitCode.OK
     knobs, targets = _asked(profile, wanted, chosen or wanted.interfaces)
-    guard = WatchLimits(confirm_s + _SPARE_S, tuple(filter(None, (one.interface for one in targets))), probe, storm)
+    guard = WatchLimits(confirm_s + _SPARE_S, probe=probe, storm_per_s=storm, own_links=True)
     _warn_of_launches(profile, wanted)
     with (
         _unmeasured(host, knobs) as shell,

@@ -136,10 +136,12 @@ def _searches(spec: Study, tune: TuneSpec, host: Host, kept: SearchDir, progress
     task = _Task(spec, tune, launches, made.space, host.label, facts)
     for kind in tune.searches:
         profile = _tune(task, kind, progress)
+        file = place / f"{_profile_name(spec, kind)}.profile.json" if in_folder else place
         if profile is not None:
-            file = place / f"{profile.name}.profile.json" if in_folder else place
             _write(profile, file, again)
             click.echo(f"profile: {file}")
+        elif file.exists():
+            warn(f"{file} is not of this search, which found no better setting: it is left as it was")
 
 
 def _write(profile: Profile, file: Path, again: str) -> None:
