@@ -20,7 +20,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import lasting, rollback, session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.folder import open_journals
-from nearmetal.knobs.hold import hold
+from nearmetal.knobs.hold import KNOB_UNPROVEN, hold
 from nearmetal.knobs.identity import Place, Present, claim, present
 from nearmetal.knobs.inventory import rows
 from nearmetal.knobs.knob import Target
@@ -110,6 +110,17 @@ SAFE_VALUES = {
     "host.tcp_congestion_control": "reno",
     "host.tcp_limit_output_bytes": "65536",
 }
+
+
+def test_features_that_a_word_does_not_bring_are_named(shell: NamespaceShell, tmp_path: Path) -> None:
+    """`nic.tso` read back as on without segmentation of TCP: that of AccECN, in Linux 6.18, needs no checksums."""
+    _needs_ethtool(shell)
+    both = {"nic.tx-checksum": "off", "nic.tso": "on"}
+    # An older Linux turns the word off with its features, which is refused.
+    with suppress(KnobError), hold(shell, ENDS, both, tmp_path) as held:
+        assert "tx-tcp-segmentation" in str(held.facts[f"{KNOB_UNPROVEN}nic.tso"])
+    with hold(shell, ENDS, {"nic.tso": "on"}, tmp_path) as held:
+        assert f"{KNOB_UNPROVEN}nic.tso" not in held.facts
 
 
 @pytest.mark.parametrize("name", SAFE_VALUES)

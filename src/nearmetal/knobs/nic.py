@@ -4,6 +4,8 @@ A change of queues resets the RSS table, affinity and per-queue values. For a ne
 down for a moment; several round up to a power of two.
 """
 
+import itertools
+
 from nearmetal.hosts.host import Shell
 from nearmetal.knobs.access import BLANKS, Access, Pick, file_access, run_c
 from nearmetal.knobs.knob import SWITCH, Kind, Knob, Locate, OneOf, Stage, Target, WholeNumber
@@ -149,6 +151,17 @@ def _offload(
     locate = ethtool("-k", pick, ("-K", setter or printed))
     others = tuple(f"nic.{other}" for other in (f"{name}{PARTS}", *disturbs))
     return nic_knob(name, about, Stage.MODE, SWITCH, locate, disturbs=others), _parts(name, printed, example)
+
+
+def waiting(shell: Shell, word: Access) -> list[str]:
+    """Return the features below a word of `ethtool -k` that were asked for and are off, because they need another.
+
+    The word is on while one of its features is, such as the one of a newer kernel that no card computes.
+    """
+    lines = run_c(shell, word.show, word.node).text.splitlines()
+    begins = next((i for i, line in enumerate(lines) if line.startswith(word.pick.label)), len(lines))
+    below = itertools.takewhile(lambda line: line[:1].isspace(), lines[begins + 1 :])
+    return [line.split(":")[0].strip() for line in below if line.endswith("off [requested on]")]
 
 
 def _parts(name: str, printed: str, example: str = "") -> Knob:

@@ -20,7 +20,7 @@ from nearmetal.knobs.coalesce import adapts
 from nearmetal.knobs.folder import forget_scripts, new_journal
 from nearmetal.knobs.identity import UNKNOWN_PLACE, Place, present
 from nearmetal.knobs.journal import JOURNAL_FORMAT, EndState, Journal, SavedValue, cell_record, put_durably
-from nearmetal.knobs.nic import PARTS
+from nearmetal.knobs.nic import PARTS, waiting
 from nearmetal.knobs.plan import Plan, planned_cell
 from nearmetal.knobs.rollback import end, forget_far_scripts, on_their_devices
 from nearmetal.knobs.watchdog import Watchdog, WatchLimits
@@ -115,7 +115,17 @@ class Session:
             (c.knob, drivers.readback_doubt(driver.get(c.target, ""), c.knob) or affinity.lingers(c.knob, c.old))
             for c in self.plan.planned
         )
-        return {knob: reason for knob, reason in found if reason}
+        return {knob: reason for knob, reason in found if reason} | self._partly_on()
+
+    def _partly_on(self) -> dict[str, str]:
+        """Return the words for features that are on although some of these are not, and which."""
+        words = {c.knob.removesuffix(PARTS) for c in self.plan.cells if c.knob.endswith(PARTS)}
+        found = ((c, waiting(self.shell, c.access)) for c in self.plan.planned if c.new == "on" and c.knob in words)
+        return {
+            c.knob: f"it stands for {', '.join(off)}, too, which wait for another feature and are off on {c.target}"
+            for c, off in found
+            if off
+        }
 
     def confirm(self) -> EndState:
         """Keep the setting: it survives this process, and no roll-back will undo it.
