@@ -37,6 +37,8 @@ _SHARED_INTERRUPTS = 1.5
 
 _NIC_INTERRUPTS = r"irq\.(?!\d+\.(virtio\d+-(req|stats|config|reporting)|nvme|ahci|megasas|mpt3|xhci|i8042|ttyS))\d+.*"
 """Interrupts of devices that may be network cards, whatever their drivers call them: those of disks are told apart."""
+_NEVER_ADAPTIVE = frozenset({"igb", "igbvf", "ixgbe", "ixgbevf", "gve"})
+"""Drivers without an adaptive mode to turn off: a setting of what is not there is refused."""
 _LOST = r"link\..+_dropped|tcp\..+\.RetransSegs"
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "taprio", "cbs"})
 """Queueing disciplines that may send later than the card could (tc(8)); fq, fq_codel and their like do not."""
@@ -181,7 +183,10 @@ def _moderation(seen: PathEvidence) -> Iterator[Advice]:
     if seen.has_nic and 0 < interrupts < _SHARED_INTERRUPTS and tried.isdisjoint({"0", "1"}):
         remedy = "no interrupt moderation while small messages matter"
         evidence = f"{interrupts:.2f} device interrupts per iteration for two messages{_of_sizes(trips.trials)}"
-        attempt = _with_setting(seen, "rx0", '{ "nic.adaptive-rx" = "off", "nic.rx-usecs" = 0 }')
+        cards = {str(name).partition(" ")[0] for name in seen.facts(".driver").values()}
+        cards = cards or ({"igb"} if seen.study.host.kind == "lab" else cards)
+        fixed = "" if cards and cards <= _NEVER_ADAPTIVE else '"nic.adaptive-rx" = "off", '
+        attempt = _with_setting(seen, "rx0", f'{{ {fixed}"nic.rx-usecs" = 0 }}')
         yield Advice(seen.path.name, remedy, evidence, attempt, 5.5, "studies/sriov-gap.toml in the lab, at 8 B")
 
 
@@ -205,7 +210,7 @@ def _polling(seen: PathEvidence) -> Iterator[Advice]:
     switches = own.count(r"sched\.context_switches")
     if blocking and switches > _FEW_SWITCHES:
         evidence = f"{switches:.1f} context switches per iteration of {', '.join(sorted(blocking))}"
-        attempt = 'sed \'s/^progress *= *"blocking"/progress = "polling"/\' RUN/study.toml > polling.toml '
+        attempt = "sed -E 's/(progress *= *).blocking./\\1\"polling\"/g' RUN/study.toml > polling.toml "
         attempt += "&& nearmetal run polling.toml"
         yield Advice(seen.path.name, "polling ranks, where each has a core to itself", evidence, attempt)
 
