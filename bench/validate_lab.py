@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import subprocess
 import sys
 import tempfile
@@ -25,10 +24,11 @@ from dataclasses import astuple, dataclass, fields
 from math import exp
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nearmetal.predict.calibration import Errors, LabCase, lab_cases
 from nearmetal.predict.validate import wrong_orders
+from nearmetal.report.prediction_json import CaseJson, ValidationFile, read
 from nearmetal.store.rundir import RunDir
 from nearmetal.study import plan
 from nearmetal.study.spec import parse_study
@@ -199,14 +199,15 @@ def measure(folder: Path, name: str, study: str, blocks: int) -> None:
 # ---------------------------------------------------------------- predicting
 
 
-def predicted(folder: Path, group: Group, name: str, micro: str, *how: str) -> tuple[dict[str, Any], bool]:
+def predicted(folder: Path, group: Group, name: str, micro: str, *how: str) -> tuple[CaseJson, bool]:
     """Return the one case that `predict --validate` compares, and whether it came with a warning."""
+    kept = folder / "one.validation.json"
     command = [NEARMETAL, "predict", f"{folder / group.traces}:{name}", "--on", str(folder / micro), *how]
-    command += ["--validate", str(folder / group.name), "--workload", name, "--replicas", "16", "--format", "json"]
+    command += ["--validate", str(folder / group.name), "--workload", name, "--replicas", "16", "--save", str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}:\n{done.stderr}")
-    (case,) = json.loads(done.stdout)
+    (case,) = read(kept, ValidationFile).cases
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     return case, any(not any(common in line for common in OF_EVERY_CASE) for line in warnings)
 
@@ -218,16 +219,23 @@ def cases_of(folder: Path, group: Group) -> Iterator[LabCase]:
             for setting in group.settings:
                 on = ("--path", path, "--setting", setting)
                 case, warned = predicted(folder, group, name, group.micro(setting), *on)
-                by_rule_ms = None
+                by_rule: tuple[float | None, ...] = None, None
                 if setting == "default":
                     rule = ["--setting", "tuned", "--interrupts", RULES.get(path, RULE), "--as", setting]
                     if path not in PORTS:  # one run cannot hold both settings of the port beneath
                         rule += ["--moderated", str(folder / group.micro(setting))]
                     ruled, warned = predicted(folder, group, name, group.micro("tuned"), "--path", path, *rule)
-                    by_rule_ms = round(ruled["predicted_ns"] / 1e6, 2)
-                launches_ms = " ".join(f"{ns / 1e6:.2f}" for ns in case["launches_ns"])
+                    by_rule = round(ruled.predicted_ns / 1e6, 2), in_ms(ruled.predicted_p99_ns)
+                launches_ms = " ".join(f"{ns / 1e6:.2f}" for ns in case.launches_ns)
                 of = (group.where, name, group.letter, path, setting, launches_ms)
-                yield LabCase(*of, round(case["predicted_ns"] / 1e6, 2), by_rule_ms, warned, group in HELD_OUT)
+                p99 = in_ms(median(case.p99_ns) if case.p99_ns else None), in_ms(case.predicted_p99_ns)
+                predicted_ms = round(case.predicted_ns / 1e6, 2)
+                yield LabCase(*of, predicted_ms, by_rule[0], warned, group in HELD_OUT, *p99, by_rule[1])
+
+
+def in_ms(ns: float | None) -> float | None:
+    """Return an iteration's time to a tenth of a microsecond."""
+    return None if ns is None else round(ns / 1e6, 4)
 
 
 def orders(cases: list[LabCase], *, of_settings: bool) -> tuple[int, int]:
@@ -321,6 +329,8 @@ def intervals(cases: Iterable[LabCase]) -> Iterator[str]:
     found = [(case.case_class, one.held_out, one.program, case.error) for one in cases for case in one.cases()]
     for name in dict.fromkeys(case_class for case_class, *_ in found):
         known, held_out = ([row[2:] for row in found if row[:2] == (name, held)] for held in (False, True))
+        if not known:
+            continue
         inside, judged, _ = coverage(known)
         span = Errors(name, tuple(sorted(error for _, error in known))).span()
         told, within = "too few cases", "-"
