@@ -53,8 +53,18 @@ def test_a_path_costs_what_its_kind_does_whatever_it_is_called(tmp_path: Path, p
     assert "mine / as-found / polling is the cheapest" in " ".join(run(predict, *argv)[0].split())
     rows = json.loads(run(predict, *argv, "--format", "json")[0])  # did not tell which
     assert {row["path"]: row["loss"]["chosen"] for row in rows} == {"base": False, "virtio": False, "mine": True}
-    out, _ = run(predict, *argv, "--path", "virtio,mine,base")
-    assert "virtio / as-found / polling is the cheapest" in " ".join(out.split())
+    out = " ".join(run(predict, *argv, "--path", "virtio,mine,base")[0].split())
+    assert "virtio / as-found / polling is the cheapest" in out
+    # Whoever only meant to choose paths was told that nothing is cheaper than the port.
+    order = "So it is in the order of --path, cheapest first; by their kinds mine / as-found / polling is cheaper."
+    assert out.endswith(order)
+    out = " ".join(run(predict, *argv, "--path", "base,mine")[0].split())
+    assert "Nothing cheaper than base / as-found / polling itself stays" in out
+    assert out.endswith(order)
+    assert "in the order of --path" not in run(predict, *argv, "--path", "mine,virtio,base")[0]
+    unknown = (NamedMachine(name, "as-found", "polling", Machine(path(1), path(20))) for name in ("a", "b"))
+    argv = (pattern, "--on", model(tmp_path, *unknown), *argv[3:])
+    assert "in the order of --path" not in run(predict, *argv, "--path", "b,a")[0]
 
 
 def test_newer_errors_of_one_class_leave_those_of_ratios_of_others(tmp_path: Path, pattern: str) -> None:

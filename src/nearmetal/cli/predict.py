@@ -15,7 +15,7 @@ from nearmetal.cli.replay import Replay, paths_of, prepare, replay_options, tell
 from nearmetal.cli.values import COUNT, PATH, format_option, read_share, single_option
 from nearmetal.errors import BadInputError
 from nearmetal.predict.calibration import JobCase, p99_errors, run_errors, without
-from nearmetal.predict.decide import AnswerRow, cheapest, compare, refuse_unordered
+from nearmetal.predict.decide import AnswerRow, cheapest, cheapest_by_kind, compare, refuse_unordered
 from nearmetal.predict.fit_run import key_of
 from nearmetal.predict.model_file import MODEL_VERSION, ModelFile, write_model
 from nearmetal.predict.models import NamedMachine
@@ -161,7 +161,7 @@ def _decide(
         return {}, ""
     chosen = cheapest(rows, paths_of(given["paths"]), given["settings"])
     losses = {row.named.name: LossJson(at_most=asked, probability=row.chance, chosen=row is chosen) for row in rows}
-    return losses, decision(chosen, bare, asked)
+    return losses, decision(chosen, bare, asked, cheapest_by_kind(rows, given["settings"]))
 
 
 def _show(

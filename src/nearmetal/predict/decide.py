@@ -193,3 +193,8 @@ def cheapest(rows: Sequence[AnswerRow], order: Sequence[str] = (), settings: Seq
         return len(order) + len(CHEAPEST_FIRST) if rank is None else rank, at, -row.chance
 
     return min((row for row in rows if row.chance >= SURE), key=cost)
+
+
+def cheapest_by_kind(rows: Sequence[AnswerRow], settings: Sequence[str] = ()) -> AnswerRow | None:
+    """Return what `cheapest` does without an order; None where the kind of a path does not show its cost."""
+    return None if any(_rank(row.named, ()) is None for row in rows) else cheapest(rows, (), settings)

@@ -289,9 +289,12 @@ def _share(value: float, digits: int = 1) -> str:
     return "-" if isnan(value) else as_percent(value, digits)
 
 
-def decision(chosen: AnswerRow, bare: NamedMachine, loss: float) -> str:
-    """Return the sentence that answers `--decide`."""
+def decision(chosen: AnswerRow, bare: NamedMachine, loss: float, by_kind: AnswerRow | None) -> str:
+    """Return the sentence that answers `--decide`; `by_kind` is what is chosen without an order, if it is known."""
     asked = f"within {words.limit(loss)} of {bare.name}"
+    said = f"{chosen.named.name} is the cheapest that stays {asked}, with {_chance(chosen.chance)} probability."
     if chosen.named == bare:
-        return f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
-    return f"{chosen.named.name} is the cheapest that stays {asked}, with {_chance(chosen.chance)} probability."
+        said = f"Nothing cheaper than {bare.name} itself stays {asked} with {as_percent(SURE)} probability."
+    if by_kind is None or by_kind.named == chosen.named:
+        return said
+    return f"{said} So it is in the order of --path, cheapest first; by their kinds {by_kind.named.name} is cheaper."
