@@ -100,3 +100,7 @@ def test_newer_errors_of_one_class_leave_those_of_ratios_of_others(tmp_path: Pat
     assert own in renewed
     assert relays not in renewed
     assert "20 validated cases (relay): 90 % took 1.00 to 20.00 times" in renewed
+    argv = (pattern, "--on", str(source), "--replicas", "1", "--errors", str(newer))
+    unused = "warning: --errors changes no interval of run times: its cases are of relay, the paths are of own cores\n"
+    assert unused in run(predict, *argv, "--path", "native,veth")[1], "the answer is that without them"
+    assert "changes no interval" not in run(predict, *argv)[1]

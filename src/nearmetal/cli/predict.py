@@ -1,7 +1,7 @@
 """`nearmetal predict TRACE...|PATTERN --on RUN`: how long a program takes on every measured path."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,7 +127,7 @@ def command(
     sensitivities = {
         named.name: _depends(replay, named, placing(named)) for named in replay.machines if show_sensitivity
     }
-    rows, bare = _answer(replay, placing, baseline, asked or 0.0)
+    rows, bare = _answer(replay, placing, baseline, asked or 0.0, validations)
     if save_model is not None:
         write_model(replay.model, save_model)
     losses, decided = _decide(rows, bare, asked, given)
@@ -194,7 +194,11 @@ def _refuse_one(machines: Sequence[NamedMachine]) -> None:
 
 
 def _answer(
-    replay: Replay, placed: Callable[[NamedMachine], Placement], baseline: str, loss: float
+    replay: Replay,
+    placed: Callable[[NamedMachine], Placement],
+    baseline: str,
+    loss: float,
+    errors: Sequence[ValidationFile],
 ) -> tuple[list[AnswerRow], NamedMachine]:
     """Replay on every machine, print the doubts, and return a row each and the machine that ratios refer to."""
     doubts = {named.name: replay.doubts(named, placed(named)) for named in replay.machines}
@@ -207,7 +211,17 @@ def _answer(
     reference = {"baseline": baseline, "of_the_run": model.baseline}
     answer = compare(predicted, placed, model.validated, model.of_p99, jobs=model.jobs, loss=loss, **reference)
     tell_doubts(doubts)
+    _warn_unused(errors, {row.errors.of for row in answer[0]}, model.validated)
     return answer
+
+
+def _warn_unused(files: Sequence[ValidationFile], used: Set[str], known: Collection[str]) -> None:
+    """Warn of errors that are of other classes than the paths; a path of no known class takes those of all."""
+    told = {case.case_class for file in files for case in file.cases}
+    if told and told.isdisjoint(used) and used <= set(known):
+        text = f"--errors changes no interval of run times: its cases are of {', '.join(sorted(told))}, the paths are "
+        text += f"of {', '.join(sorted(used))}"
+        warn(f"{text}\nhint: save cases of these paths: predict --validate RUN --save NAME.validation.json")
 
 
 def _title(replay: Replay, per_node: int) -> str:
