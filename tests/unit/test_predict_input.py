@@ -125,6 +125,19 @@ def test_a_model_file_with_a_machine_twice_or_unsorted_errors_is_refused(tmp_pat
             read_model(tmp_path / "changed.json")
 
 
+def test_the_path_inside_a_node_of_an_older_model_file_joins_no_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a kind it was replayed between nodes, as the fastest of the paths."""
+    machine = Machine(None, measured(5, 8, 1024))
+    named = tuple(NamedMachine(name, "as-found", "polling", machine) for name in ("veth", "shm"))
+    write_model(ModelFile("nearmetal-model", 1, "run", named), tmp_path / "old.json")
+    monkeypatch.setattr("nearmetal.cli.replay.load_schedules", lambda *_: [ping(8)])
+    argv = ("mine", "--on", str(tmp_path / "old.json"), "--replicas", "1")
+    assert [row["path"] for row in json.loads(run(predict, *argv, "--format", "json")[0])] == ["veth"]
+    assert "go between nodes, but shm was measured inside one" in refused(predict, *argv, "--path", "shm").message
+
+
 @pytest.mark.parametrize(
     "argv", [("--path", "vteh"), ("--path", "veth,brigde"), ("--setting", "as-fond"), ("--baseline", "bridg")]
 )

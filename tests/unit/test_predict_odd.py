@@ -108,11 +108,11 @@ def test_no_table_cell_is_truncated_or_wrapped_at_eighty_columns(
 def test_a_small_ratio_has_the_digits_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared memory against a network had `0.003 [0.00 to 0.01]`, which says nothing."""
     named = [
-        replace(NAMED, path=name, machine=Machine(path(1), path(far))) for name, far in (("veth", 500), ("shm", 1))
+        replace(NAMED, path=name, machine=Machine(path(1), path(far))) for name, far in (("veth", 500), ("near", 1))
     ]
     write_model(ModelFile("nearmetal-model", 1, "run", tuple(named)), tmp_path / "two.json")
     out, _ = output_of(monkeypatch, marked(10), str(tmp_path / "two.json"))
-    row = re.search(r"(?m)^shm .* (0\.00\d{3,})( .*)?\n +\[(0\.00\d{2,}) to (0\.00\d{2,})\]", out)
+    row = re.search(r"(?m)^near .* (0\.00\d{3,})( .*)?\n +\[(0\.00\d{2,}) to (0\.00\d{2,})\]", out)
     assert row, out
     low, median, high = (float(row[at]) for at in (3, 1, 4))
     assert low < median < high

@@ -1,14 +1,14 @@
 """The model file: all machines fitted from one run, and how far predictions from them were off."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
 from nearmetal.errors import BadInputError, ForeignFileError
 from nearmetal.predict.calibration import JobCase, LogError
-from nearmetal.predict.models import NamedMachine
+from nearmetal.predict.models import INTRA_KIND, NamedMachine
 from nearmetal.reading import read_bytes
 from nearmetal.store.disk import Disk
 from nearmetal.typed import adapter, read_typed
@@ -58,10 +58,16 @@ def write_model(model: ModelFile, path: Path) -> None:
     Disk().put_bytes(path, adapter(ModelFile).dump_json(model, indent=1))
 
 
+def _with_kind(named: NamedMachine) -> NamedMachine:
+    """Return a machine of a file from before there were kinds as what its name tells: the path inside a node."""
+    return replace(named, kind=INTRA_KIND) if not named.kind and named.path == INTRA_KIND else named
+
+
 def read_model(path: Path) -> ModelFile:
     """Read a model file; raise ForeignFileError when it is damaged or of another format."""
     try:
-        return read_typed(ModelFile, read_bytes(path))
+        model = read_typed(ModelFile, read_bytes(path))
+        return replace(model, machines=tuple(map(_with_kind, model.machines)))
     except OSError as error:
         text = f"{path} cannot be read: {error.strerror}"
         raise BadInputError(text, hint="give a run directory, or a file that --save-model wrote") from error
