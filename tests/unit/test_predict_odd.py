@@ -103,6 +103,9 @@ def test_no_table_cell_is_truncated_or_wrapped_at_eighty_columns(
     out, _ = output_of(monkeypatch, marked(10), two_paths(tmp_path, "default", "tuned"))
     assert "path / setting" in out
     assert "veth / tuned" in out
+    (head,) = (line for line in out.splitlines() if line.startswith("path / setting"))
+    assert re.search(r" to veth / (default|tuned) ", head), "`veth / tuned` was so many times `veth`"
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_a_small_ratio_has_the_digits_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

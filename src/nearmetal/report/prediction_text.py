@@ -44,7 +44,8 @@ def figures(title: str, rows: Sequence[PredictedJson], *, whole: bool) -> Table:
         columns[name] = [format_duration(row.quantiles[at].ns) if at < len(row.quantiles) else "-" for row in rows]
     columns[f"{as_percent(LEVEL)} of launches"] = [span(row.launches_ns) or "not known" for row in rows]
     bare = rows[0].ratio.to if rows else ""
-    columns[f"to {bare if whole else bare.partition(' / ')[0]}"] = [_ratio(row) for row in rows]
+    short = dict(zip((row.name for row in rows), names, strict=True)).get(bare, bare)
+    columns[f"to {bare if whole else short}"] = [_ratio(row) for row in rows]
     if any(row.p99_iteration for row in rows):
         columns["p99 of iterations"] = [_p99(row) for row in rows]
     asked = next((row.loss.at_most for row in rows if row.loss), None)
