@@ -10,7 +10,7 @@ from rich.text import Text
 from nearmetal.cli.reach import open_shell, refuse_unknown_interfaces
 from nearmetal.cli.values import format_option
 from nearmetal.knobs import places
-from nearmetal.knobs.guards import rivals
+from nearmetal.knobs.guards import refuse_without_files, rivals
 from nearmetal.knobs.inventory import KnobRow, rows
 from nearmetal.knobs.knob import Target
 from nearmetal.report.terminal import Console
@@ -31,6 +31,8 @@ def command(host: str, chosen: tuple[str, ...], *, everything: bool, form: str) 
     with open_shell(host) as shell:
         refuse_unknown_interfaces(shell, named := [Target("", name) for name in chosen])
         targets = named or places.interfaces(shell)
+        for target in targets:
+            refuse_without_files(shell, target)
         found = list(rows(shell, targets))
         fought = rivals(shell, "", [row.knob for row in found if row.value is not None])
     shown = [row for row in found if everything or row.value is not None]
