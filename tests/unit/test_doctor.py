@@ -39,6 +39,22 @@ def test_a_home_where_nothing_can_be_built_is_reported(tmp_path: Path, monkeypat
     assert "cannot build programs in" in line.detail
 
 
+@pytest.mark.parametrize("prebuilt", ["", "/opt/ready"])
+def test_an_mpi_without_a_compiler_runs_no_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prebuilt: str
+) -> None:
+    """As without its development package: each study ended for want of mpicc, and this MPI was in order."""
+    (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(doctor.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("NEARMETAL_PREBUILT", prebuilt)
+    found = {one.what: one for one in doctor._mpi()}
+    assert found["mpi openmpi"].ok == bool(prebuilt)
+    assert ("mpi" in found, "comes without mpicc" in found["mpi openmpi"].detail) == (not prebuilt,) * 2
+
+
 def test_hosts_elsewhere_are_reported_by_what_their_own_programs_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ Every check tries the real thing: a path counts as working when a packet crossed
 
 import importlib.metadata
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from nearmetal.paths.table import PATHS
 from nearmetal.paths.tap import RELAY
 from nearmetal.report.terminal import Console, plain_table
 from nearmetal.study.order import PathOrder
+from nearmetal.workloads.build import refuse_without_compiler
 from nearmetal.workloads.mpi.table import FLAVOURS, find_mpi
 
 _PROGRAMS = ("ip", "ping", "unshare", "nsenter", "ethtool", "cc")
@@ -109,7 +111,9 @@ def _mpi() -> list[CheckLine]:
 
 def _found_mpi(flavour: str) -> str:
     mpi = find_mpi(flavour)
-    return f"{mpi.version} ({mpi.mpicc})"
+    if not os.environ.get("NEARMETAL_PREBUILT"):
+        refuse_without_compiler(mpi)
+    return f"{mpi.version} ({mpi.mpicc or mpi.mpirun})"
 
 
 def _wire() -> CheckLine:

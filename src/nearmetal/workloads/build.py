@@ -91,11 +91,7 @@ def _toolchain(mpi: Mpi, far: FarShell | None) -> str:
     """Return the first line that the compiler behind mpicc says of itself; nothing is compiled from prebuilt."""
     if os.environ.get("NEARMETAL_PREBUILT") and far is None:
         return ""
-    if not mpi.mpicc:
-        raise UnavailableError(
-            f"{mpi.label} at {mpi.mpirun} comes without mpicc",
-            hint="install its development package, or name ready programs in NEARMETAL_PREBUILT",
-        )
+    refuse_without_compiler(mpi)
     argv = [mpi.mpicc, "--version"]
     if far is not None:
         return far.once(f"toolchain {mpi.mpicc}", lambda: _first_line(far.run(argv, timeout_s=_VERSION_TIMEOUT_S)))
@@ -103,6 +99,15 @@ def _toolchain(mpi: Mpi, far: FarShell | None) -> str:
     if not finished.ok:
         raise NearmetalError(finished.complaint())
     return _first_line(finished)
+
+
+def refuse_without_compiler(mpi: Mpi) -> None:
+    """Raise UnavailableError for an MPI with which nothing can be built."""
+    if not mpi.mpicc:
+        raise UnavailableError(
+            f"{mpi.label} at {mpi.mpirun} comes without mpicc",
+            hint="install its development package, or name ready programs in NEARMETAL_PREBUILT",
+        )
 
 
 def _first_line(finished: Finished) -> str:
