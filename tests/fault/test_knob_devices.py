@@ -20,6 +20,7 @@ from nearmetal.hosts.namespaces import NamespaceShell
 from nearmetal.knobs import lasting, rollback, session
 from nearmetal.knobs.access import KnobError
 from nearmetal.knobs.folder import open_journals
+from nearmetal.knobs.guards import rivals
 from nearmetal.knobs.hold import KNOB_UNPROVEN, hold
 from nearmetal.knobs.identity import Place, Present, claim, present
 from nearmetal.knobs.inventory import rows
@@ -110,6 +111,19 @@ SAFE_VALUES = {
     "host.tcp_congestion_control": "reno",
     "host.tcp_limit_output_bytes": "65536",
 }
+
+
+def test_programs_of_the_machine_are_no_rivals_in_a_namespace_of_a_trial(shell: NamespaceShell, tmp_path: Path) -> None:
+    """NetworkManager was said to be running and to have changed perhaps what it cannot see."""
+    program = tmp_path / "NetworkManager"
+    shutil.copy(shutil.which("sleep") or "", program)
+    helper = shell.start([str(program), "600"], node=NODE)
+    try:
+        assert _until(shell, "NetworkManager", "sh", "-c", "cat /proc/[0-9]*/comm | grep -m 1 -x NetworkManager")
+        assert plan(shell, {"nic.mtu": 1400}, [V0]).rivals == ()
+        assert [one.program for one in rivals(shell, NODE, ["nic.mtu"])] == ["NetworkManager"]
+    finally:
+        helper.stop()
 
 
 def test_features_that_a_word_does_not_bring_are_named(shell: NamespaceShell, tmp_path: Path) -> None:

@@ -25,12 +25,12 @@ from nearmetal.knobs.session import Session, begin
 from nearmetal.knobs.table import find
 from nearmetal.knobs.watchdog import WatchLimits
 from nearmetal.paths.path import Endpoints
+from nearmetal.study.facts import KNOB_EFFECT, KNOB_RIVAL
 from nearmetal.study.order import Scalar
 
 KNOB_WAS = "knob.was."
 KNOB_UNPROVEN = "knob.unproven."
 KNOB_DISTURBED = "knob.disturbed."
-KNOB_RIVAL = "knob.rival."
 KNOB_END = "knob.end"
 
 
@@ -60,7 +60,7 @@ class HeldSetting:
         facts: dict[str, Scalar] = {}
         for (_, one), was, now in zip(self._moderated, before, self.tallies(), strict=True):
             seen = judge_launch(one, was, now, elapsed_ns)
-            facts[f"knob.effect.nic.rx-usecs.{one.target}"] = f"{seen.agreement}: {seen.reason}"
+            facts[f"{KNOB_EFFECT}nic.rx-usecs.{one.target}"] = f"{seen.agreement}: {seen.reason}"
             if seen.agreement == "contradicts":
                 facts[f"{KNOB_UNPROVEN}nic.rx-usecs"] = seen.reason
         return facts

@@ -16,6 +16,7 @@ from nearmetal.knobs.guards import (
     refuse_without_files,
     rivals,
 )
+from nearmetal.knobs.identity import vanishes
 from nearmetal.knobs.journal import Device, SavedValue
 from nearmetal.knobs.knob import Knob, Step, Target, canon, check_limits, targets_of
 from nearmetal.knobs.lasting import refuse_lasting
@@ -85,7 +86,8 @@ def plan(
     ordered = sorted(placed, key=lambda one: (snapshot.stage(one), drivers.queue_of(one.knob.name), str(one.target)))
     cells = _cells(snapshot, _in_legal_order(snapshot, ordered))
     nodes = dict.fromkeys(target.node for target in touched) if shared else ()
-    found = [rival for node in nodes for rival in rivals(shell, node, wanted)]
+    # Programs of the machine do not look into namespaces that a trial made.
+    found = [rival for node in nodes if not vanishes(shell, node) for rival in rivals(shell, node, wanted)]
     for target in (Target(c.node, c.target.rpartition("/")[2]) for c in cells if c.knob in {MTU, *LRO}):
         devices.setdefault(target, identify(shell, target))
     return Plan(tuple(ordered), tuple(cells), tuple(devices.values()), tuple(dict.fromkeys(found)))

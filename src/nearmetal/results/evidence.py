@@ -7,7 +7,7 @@ from functools import lru_cache
 from statistics import median
 
 from nearmetal.results.records import FactRow, PathEntry
-from nearmetal.results.series import launched_of, missed_windows, slow_clocks, torn_blocks
+from nearmetal.results.series import doubted_settings, launched_of, missed_windows, slow_clocks, torn_blocks
 from nearmetal.store.rundir import TrialRecord
 from nearmetal.study.facts import (
     COMPUTERS,
@@ -67,13 +67,14 @@ def cautions(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return what readers must know before they believe the figures, as sentences."""
     unlike = (*unlike_machines(records), *unlike_files(records))
     own = (*timers(records), *missed_windows(records), *on_a_node(records), *unlike, *one_computer(records))
-    return (*own, *_of_machines(records, host_kind), *disturbed_launches(records), *torn_blocks(records))
+    of_launches = (*doubted_settings(records), *disturbed_launches(records), *torn_blocks(records))
+    return (*own, *_of_machines(records, host_kind), *of_launches)
 
 
 def cautions_of_levels(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:
     """Return those of them that are not about ratios of paths, but about each figure by itself."""
     own = (*timers(records), *missed_windows(records), *on_a_node(records))
-    return (*own, *_of_machines(records, host_kind), *disturbed_launches(records))
+    return (*own, *_of_machines(records, host_kind), *doubted_settings(records), *disturbed_launches(records))
 
 
 def _of_machines(records: Sequence[TrialRecord], host_kind: str) -> tuple[str, ...]:

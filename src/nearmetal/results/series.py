@@ -21,7 +21,7 @@ from nearmetal.stats.widen import OCCASIONS, BlockContext
 from nearmetal.store.query import disagreements, refuse_fabric, refuse_mixed, valid
 from nearmetal.store.rundir import RunDir, TrialRecord
 from nearmetal.store.samples import StoredCell
-from nearmetal.study.facts import BETWEEN, CLOCK, SHARED, VARIANT, VIRTUAL_TIME
+from nearmetal.study.facts import BETWEEN, CLOCK, KNOB_EFFECT, KNOB_RIVAL, SHARED, VARIANT, VIRTUAL_TIME
 from nearmetal.study.order import labels_of, name_of
 from nearmetal.study.plan import combinations, occasion_of
 from nearmetal.study.spec import Study
@@ -267,6 +267,32 @@ def _missed(records: Iterable[TrialRecord]) -> Iterator[tuple[TrialRecord, tuple
 # ---- what launches and blocks took
 
 _APART_NS = 1800 * NS_PER_S
+
+
+_AGAINST = "contradicts: "
+
+
+def doubted_settings(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Return a sentence for each setting that interrupts contradict, and for each program that may have changed one."""
+    facts = [(record, name, str(value)) for record in records for name, value in record.outcome.facts.items()]
+    against = by_key(
+        (record.order.setting, (record.order.trial, name.removeprefix(KNOB_EFFECT), value.removeprefix(_AGAINST)))
+        for record, name, value in facts
+        if name.startswith(KNOB_EFFECT) and value.startswith(_AGAINST)
+    )
+    rivals = by_key((name.removeprefix(KNOB_RIVAL), value) for _, name, value in facts if name.startswith(KNOB_RIVAL))
+    under = {setting: sum(record.order.setting == setting for record in records) for setting in against}
+    return (
+        *(
+            f"setting {setting} may not have been in effect: interrupts contradict it in "
+            f"{len({one for one, *_ in found})} of {under[setting]} trials, such as {found[0][1]}: {found[0][2]}"
+            for setting, found in against.items()
+        ),
+        *(
+            f"{program} was running and may have changed {', '.join(dict.fromkeys(knobs))}"
+            for program, knobs in rivals.items()
+        ),
+    )
 
 
 def torn_blocks(records: Sequence[TrialRecord]) -> tuple[str, ...]:

@@ -33,6 +33,11 @@ IMPORTED_NOTES = "import.lacks"
 IMPORTED_WINDOW = "import.window"
 """The messages of a window, as the file that was imported says; its figures are stored as those of another window."""
 
+KNOB_EFFECT = "knob.effect."
+"""Begins what interrupts of a launch say of a knob on an interface: `agrees`, `contradicts` or `silent`, and why."""
+KNOB_RIVAL = "knob.rival."
+"""Begins the name of a program that ran and may have changed knobs of the setting: the value names these."""
+
 OTHERS = "others."
 """Begins the counter of each of the busiest other programs of a launch, in ticks, of all machines together."""
 

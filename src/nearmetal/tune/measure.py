@@ -6,7 +6,7 @@ from dataclasses import replace
 from nearmetal.errors import BadInputError, ForeignFileError, NearmetalError, TrialError
 from nearmetal.hosts.host import Host
 from nearmetal.knobs.coalesce import adapts
-from nearmetal.knobs.hold import KNOB_RIVAL, KNOB_UNPROVEN, KNOB_WAS
+from nearmetal.knobs.hold import KNOB_UNPROVEN, KNOB_WAS
 from nearmetal.knobs.look import FOUND
 from nearmetal.run.schedule import keep
 from nearmetal.run.trial import carry_out
@@ -16,7 +16,7 @@ from nearmetal.store.rundir import TrialRecord
 from nearmetal.store.samples import StoredCell
 from nearmetal.store.searchdir import SearchDir
 from nearmetal.study import plan
-from nearmetal.study.facts import describes_machine
+from nearmetal.study.facts import KNOB_RIVAL, describes_machine
 from nearmetal.study.order import Order, Outcome, Scalar, TrialStatus
 from nearmetal.study.spec import PathSpec, SettingSpec, Study, TuneClass, TuneSpec
 from nearmetal.tune.space import AS_FOUND

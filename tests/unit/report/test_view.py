@@ -18,6 +18,7 @@ from nearmetal.results.comparisons import path_verdict, slower_beside
 from nearmetal.results.evidence import (
     UNLIKE,
     cautions,
+    cautions_of_levels,
     counter_rows,
     fact_rows,
     per_iteration,
@@ -561,6 +562,29 @@ def test_interfaces_of_an_existing_path_that_differ_are_cautioned_of(tmp_path: P
     for facts, said in ((ends, "interface.mtu"), (ends | {UNLIKE: "cpu.model"}, "cpu.model, interface.mtu")):
         record = replace(made, order=order, outcome=replace(made.outcome, facts=facts))
         assert unlike_machines([record]) == (f"the nodes of {order.path.name} differ in {said}",)
+
+
+def test_settings_that_may_not_have_been_in_effect_are_cautioned_of(tmp_path: Path) -> None:
+    """Only `tune` said so: a verdict on a setting was given although its launches' interrupts contradicted it."""
+    made = make_run(tmp_path / "run", Recipe(study=TWO_SETTINGS, blocks=1)).trials()
+    number = sum(one.order.setting == "b" for one in made)
+    facts = {
+        "knob.effect.nic.rx-usecs.n0/eth0": "contradicts: 8197 interrupts/s",
+        "knob.effect.nic.rx-usecs.n1/eth0": "contradicts: 8190 interrupts/s",
+        "knob.rival.irqbalance": "nic.irq-affinity",
+    }
+    agreeing = {"knob.effect.nic.rx-usecs.n0/eth0": "agrees: 20000 interrupts/s"}
+    of_b = iter([facts, facts, *[agreeing] * number])
+    records = [
+        replace(one, outcome=replace(one.outcome, facts=next(of_b) if one.order.setting == "b" else {})) for one in made
+    ]
+    said = [
+        f"setting b may not have been in effect: interrupts contradict it in 2 of {number} trials, such as "
+        "nic.rx-usecs.n0/eth0: 8197 interrupts/s",
+        "irqbalance was running and may have changed nic.irq-affinity",
+    ]
+    assert [one for one in cautions(records, "fake") if "nic." in one] == said
+    assert [one for one in cautions_of_levels(records, "fake") if "nic." in one] == said
 
 
 @pytest.mark.parametrize("host", ["local", "lab"])
