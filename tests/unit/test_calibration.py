@@ -177,6 +177,7 @@ def test_ratios_in_the_lab_are_to_the_port_under_the_same_rule() -> None:
     for kind in (RULED, GUEST):
         assert found[kind] == pytest.approx(sorted(expected[kind]))
     assert RULED not in known_ratio_errors((), replace(port, host="local"))
+    assert known_ratio_errors((), replace(port, setting="mine")) == found, "to the port without moderation"
 
 
 def test_an_interval_keeps_the_sign_of_earlier_errors() -> None:

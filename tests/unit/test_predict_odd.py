@@ -15,6 +15,7 @@ from nearmetal.cli.place import command as place
 from nearmetal.cli.predict import command as predict
 from nearmetal.cli.replay import tell_doubts
 from nearmetal.errors import BadInputError
+from nearmetal.predict.calibration import JobCase
 from nearmetal.predict.doubt import Doubt
 from nearmetal.predict.doubts import _of_busy_machines, find_doubts
 from nearmetal.predict.machine_file import Changes, read_changes
@@ -305,6 +306,13 @@ def test_the_prediction_error_of_guests_is_reported(tmp_path: Path, monkeypatch:
         write_model(replace(read_model(source), validated={"guest": (0.0,) * cases}), source)
         _, err = output_of(monkeypatch, computing(1), str(source))
         assert ("no validated case has guests" in err) == (cases == 18)
+    source = Path(model_of(tmp_path, streamed, kind="guest-vf", host="lab"))
+    own = (JobCase("guest", ("vf", "as-found", "polling"), 0.0),)
+    for jobs in ((), (own,)):  # the lab's guests have cases that ship, some far off: only one's own replace the doubt
+        write_model(replace(read_model(source), validated={"guest": (0.0,) * 19}, jobs=jobs, version=3), source)
+        _, err = output_of(monkeypatch, computing(1), str(source))
+        assert ("warning: in the lab, eight programs in guests took" in err) == (not jobs)
+        assert "no validated case" not in err
 
 
 def test_ranks_that_share_processors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -309,7 +309,7 @@ def class_of(named: NamedMachine, placement: Placement, known: Container[str] = 
     """
     if named.machine.stage is not None and RULED in known:
         return RULED
-    if named.machine.stage is None and TIMED in known and named.machine.inter.meets_timer:
+    if TIMED in known and named.machine.inter.meets_timer:
         return TIMED
     cores = named.machine.cores
     shared = cores is not None and ranks_of_a_computer(named, placement) > cores.count

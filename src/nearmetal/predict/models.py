@@ -184,8 +184,8 @@ class PathModel:
     @property
     def meets_timer(self) -> bool:
         """Return whether messages of any size met a timer, such as that of interrupt moderation, when measured."""
-        smallest = (0, *(segment.up_to_bytes + 1 for segment in self.segments))
-        return any(segment.meets_timer(size) for size, segment in zip(smallest, self.segments, strict=False))
+        ends = (0, *(segment.up_to_bytes for segment in self.segments))
+        return any(segment.meets_timer(above) for above, segment in zip(ends, self.segments, strict=False))
 
     def segment(self, message_bytes: int) -> Segment:
         """Return the segment that holds for a size."""
