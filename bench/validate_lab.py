@@ -111,7 +111,7 @@ class Group:
         return f"paths-{setting}" if self.paths[0] in CARDS else "paths"
 
 
-OF_EVERY_CASE = (" are not compared: ", " measured the whole path; launches differ")
+OF_EVERY_CASE = (" is not finished: ", " are not compared: ", " measured the whole path; launches differ")
 """Warnings that say nothing of a case: one block is enough in the lab, where launches hardly differ."""
 BOTH = ("default", "tuned")
 GROUPS = (

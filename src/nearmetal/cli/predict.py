@@ -183,7 +183,7 @@ def _show(
         console.print(line)
     for where, elasticities in sensitivities.items():
         console.print(f"{where}: {dependence(elasticities)}")
-    for line in (*filter(None, [decided]), *measured_on(model)):
+    for line in (*measured_on(model), *filter(None, [decided])):
         console.print(line)
 
 
