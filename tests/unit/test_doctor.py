@@ -72,5 +72,7 @@ def test_hosts_elsewhere_are_reported_by_what_their_own_programs_say(
     assert found["host slurm"] == (True, "Slurmctld is UP", False)
     assert not found["host kubectl"][0]
     assert "connection refused" in found["host kubectl"][1]
+    (hint,) = (one.fix for one in doctor._far_hosts() if one.what == "host kubectl")
+    assert hint == "`kubectl get --raw /readyz` must work first", "what was asked, not what may work all the same"
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho Slurmctld is DOWN\n")
     assert lines()["host slurm"] == (False, "Slurmctld is DOWN", False)

@@ -153,9 +153,9 @@ def _kubectl() -> str:
     program = shutil.which("kubectl")
     if not program:
         raise UnavailableError("kubectl is not installed", hint="https://kubernetes.io/docs/tasks/tools")
-    return (
-        f"the cluster says {_answer([program, 'get', '--raw', '/readyz', '--request-timeout=5s'], 'kubectl get pods')}"
-    )
+    asked = ["get", "--raw", "/readyz"]
+    answer = _answer([program, *asked, "--request-timeout=5s"], " ".join(["kubectl", *asked]))
+    return f"the cluster says {answer}"
 
 
 def _answer(argv: list[str], shown: str) -> str:
