@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -288,6 +289,16 @@ def test_the_figure_of_a_command_is_its_time(truth: Path) -> None:
         ("bridge", (0, 1), False, 3),
         ("veth", (0, 1), False, 6),
     ]
+
+
+def test_launches_that_took_no_time_are_refused(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose figure is `took 0.00 s` ended --validate in a traceback, a division by zero."""
+    rows = RunDir.rows
+    nothing = {"ns": pa.array([0], pa.int64())}
+    monkeypatch.setattr(RunDir, "rows", lambda *of: rows(*of) and pa.table(nothing))
+    argv = (str(truth / "2.toml"), "--on", str(truth / "model.json"), "--validate", str(truth / "run"))
+    with pytest.raises(BadInputError, match=r"a launch of app on (veth|bridge) took 0 s"):
+        output_of(*argv)
 
 
 def test_the_timed_part_is_between_the_marks_of_any_version() -> None:

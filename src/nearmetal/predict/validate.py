@@ -130,7 +130,7 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
     """Return the launches of a run's program by path, setting and progress; the baseline's two labels are one path.
 
     An application's time is its timed part (all iterations, the slowest rank's), a command's the figure it has. Raise
-    BadInputError as `program_trials` does.
+    BadInputError as `program_trials` does, and for one of 0 ns.
     """
     found: dict[tuple[str, str, str, tuple[int, ...], bool], list[tuple[float, TrialRecord, int]]] = defaultdict(list)
     for record in valid(program_trials(run, workload)):
@@ -140,6 +140,9 @@ def measured_launches(run: RunDir, workload: str = "") -> list[MeasuredLaunches]
         ns = run.rows(record, cell).column("ns").to_numpy()
         key = key_of(order)
         time = float(ns.max() if whole else np.median(ns))
+        if time <= 0:
+            text = f"a launch of {order.workload.label} on {order.path.name} took 0 s: nothing can be compared with it"
+            raise BadInputError(text, hint="let the program print its time with more digits, or do more")
         found[*key, tuple(order.workload.placement), whole is not None].append((time, record, 1 if whole else ns.size))
     return [
         MeasuredLaunches(
