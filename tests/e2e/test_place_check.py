@@ -16,6 +16,7 @@ from nearmetal.predict.measured import CHOSEN, DEFAULT, measure_gain, placement_
 from nearmetal.predict.models import UNBOUNDED, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.schedule import Comm, Op, OpKind, Peer, Program, Schedule
 from nearmetal.predict.trace import DoCall, RankTrace, Repeat, Trace
+from nearmetal.report.prediction_json import PlacementFile, read
 from nearmetal.study.spec import parse_study
 from tests.compiled import compile_to
 from tests.mpi_bench import mpi_of
@@ -94,7 +95,8 @@ def test_predicted_and_measured_gain_are_reported(
     monkeypatch.setattr("nearmetal.cli.place.measuring", lambda study: nullcontext(marked.append(study.host.kind)))
     capsys.readouterr()
     argv = ["place", "trace", "--on", "micro", "--path", "veth", "--tries", "0", "--replicas", "3", "-o", "ranks"]
-    assert run([*argv, "--hosts", "n0:2,n1:2", "--check", "--check-blocks", "4"]) == 0
+    kept = tmp_path / "mine.placement.json"
+    assert run([*argv, "--hosts", "n0:2,n1:2", "--check", "--check-blocks", "4", "--save", str(kept)]) == 0
     assert marked == ["fake"], "`apply` must see that its machines are measured on"
     stderr = " ".join(capsys.readouterr().err.split())
     assert re.search(r"gain of \S+ on in-order, veth: predicted \+\d", stderr)
@@ -103,6 +105,7 @@ def test_predicted_and_measured_gain_are_reported(
     assert "in-order" not in first
     assert second.startswith("# measured ")
     assert rank.startswith("rank 0=")
+    assert read(kept, PlacementFile).launcher_file == (tmp_path / "ranks").read_text(), "it was without the measurement"
     assert run([*argv, "--hosts", "n0:4", "--check"]) == 0
     assert "so there is nothing to check" in " ".join(capsys.readouterr().err.split())
 

@@ -127,6 +127,8 @@ def command(
     for caution in said:
         warn(caution)
     evidence = [*_evidence(candidates[0]), *said]
+    if checked:
+        evidence += _check(found, checked, (check_blocks or _CHECK_BLOCKS, check_figure))
     if kept is not None:
         save(
             kept,
@@ -141,8 +143,6 @@ def command(
             doubts=(*(said for said, _ in doubted(doubts)), *alike),
             break_even=even,
         )
-    if checked:
-        evidence += _check(found, checked, (check_blocks or _CHECK_BLOCKS, check_figure))
     _write(output, commented(launcher, evidence, written))
 
 
