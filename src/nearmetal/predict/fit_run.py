@@ -104,19 +104,7 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         )
     intra = {key[1:]: found for key, found in fitted.items() if found.samples.kind == INTRA_KIND}
     machines = tuple(
-        NamedMachine(
-            *key,
-            *_machines(found, intra.get(key[1:])),
-            kind=found.samples.kind,
-            mpi=found.samples.mpi_label,
-            host=run.info.host_kind,
-            virtual=found.samples.virtual,
-            conditions=tuple(found.samples.conditions),
-            pairs=max((window.pairs for window in found.samples.windows), default=0),
-            held=found.samples.held > HELD * found.samples.streamed,
-            busy=_busy(tuple(found.samples.trials.values())),
-        )
-        for key, found in sorted(fitted.items(), key=lambda item: item[0])
+        _named(run, key, found, intra.get(key[1:])) for key, found in sorted(fitted.items(), key=lambda item: item[0])
     )
     paths = (record.order.path for record in records)
     baseline = next((path.name for path in paths if path.again), "")
@@ -129,6 +117,23 @@ def fit_records(run: RunDir, records: Sequence[TrialRecord], *, eager_up_to_byte
         *known,
         baseline,
         figures_from=run.info.host_label,
+    )
+
+
+def _named(run: RunDir, key: MachineKey, found: _FittedPath, intra: _FittedPath | None) -> NamedMachine:
+    """Return a machine with what its samples were measured on and under."""
+    samples = found.samples
+    return NamedMachine(
+        *key,
+        *_machines(found, intra),
+        kind=samples.kind,
+        mpi=samples.mpi_label,
+        host=run.info.host_kind,
+        virtual=samples.virtual,
+        conditions=tuple(samples.conditions),
+        pairs=max((window.pairs for window in samples.windows), default=0),
+        held=samples.held > HELD * samples.streamed,
+        busy=_busy(tuple(samples.trials.values())),
     )
 
 
