@@ -84,6 +84,8 @@ def test_answers_state_what_the_paths_were_measured_on(
     write_model(ModelFile("nearmetal-model", 1, "run", (NAMED,), figures_from=figures_from), source)
     out, _ = output_of(monkeypatch, marked(10), str(source))
     _, err = run(place, "mine", "--replicas", "1", "--hosts", "a:2", "--on", str(source))
+    row, *_ = json.loads(output_of(monkeypatch, marked(10), str(source), "--format", "json")[0])
+    assert row["figures_from"] == figures_from
     for told in (out, err):
         assert " ".join(told.split()).count(
             "Paths measured on an emulated machine: not a real one's microseconds."

@@ -115,6 +115,7 @@ def test_the_launches_of_a_run_are_compared_with_predictions(truth: Path) -> Non
     for name, us in (("veth", 10), ("bridge", 5)):
         case = cases[name]
         assert case["predicted_ns"] == us * 1000
+        assert case["figures_from"] == ""  # a model file of version 1 does not say
         assert case["measured_ns"] == np.median(case["launches_ns"])
         assert case["error"] == pytest.approx(us * 1000 / case["measured_ns"] - 1)
     assert cases["bridge"]["oracle_error"] is None  # of three launches

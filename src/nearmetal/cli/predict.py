@@ -175,7 +175,9 @@ def _show(
     form: str,
 ) -> None:
     if form == "json":
-        click.echo(json.dumps([adapter(PredictedJson).dump_python(one, mode="json") for one in records], indent=1))
+        told = {"figures_from": model.figures_from}
+        shown = [adapter(PredictedJson).dump_python(one, mode="json") | told for one in records]
+        click.echo(json.dumps(shown, indent=1))
         return
     console = Console()
     as_table.draw(console, [figures(title, records, whole=False)])
@@ -353,7 +355,8 @@ def _validate(
         cases_of = [made(CaseJson, case, of, nodes=of.placement, launches_ns=tuple(of.ns.tolist())) for case, of in ran]
         save(kept, ValidationFile, replay.name, replay.model, cases=tuple(cases_of))
     if form == "json":
-        click.echo(json.dumps([_validated_record(case) for case in cases], indent=1))
+        told = {"figures_from": replay.model.figures_from}
+        click.echo(json.dumps([_validated_record(case) | told for case in cases], indent=1))
         return
     console = Console()
     table, sentences = validation(cases)
