@@ -37,6 +37,7 @@ from nearmetal.predict.machine_file import parse_moderation
 from nearmetal.predict.models import UNBOUNDED, Cores, Distribution, Machine, NamedMachine, PathModel, Segment
 from nearmetal.predict.moderation import StageSetting
 from nearmetal.predict.native import Placement
+from nearmetal.units import by_key
 from nearmetal.workloads.parallel import GUEST_KINDS
 
 PATH = PathModel((Segment(UNBOUNDED, 1),))
@@ -55,33 +56,30 @@ def test_the_shipped_cases_match_the_docs_page() -> None:
     assert {case.path for case in cases if case.case_class == RELAY} == {"tap"}
 
 
+def as_long_as_predicted(case_class: str) -> tuple[list[float], list[float]]:
+    """Return how many times as long as predicted programs took: medians in namespaces, cases of the lab; rising."""
+    by_program = by_key((one.application, one.run_error) for one in validated_cases() if one.case_class == case_class)
+    lab = (1 / (1 + case.error) for case in lab_cases() if case.case_class == case_class)
+    return sorted(math.exp(median(errors)) for errors in by_program.values()), sorted(lab)
+
+
 def test_the_doubt_about_shared_processors_states_the_errors_of_the_stored_cases() -> None:
     """It stated those of cases that had been measured again since."""
-    by_program: dict[str, list[float]] = defaultdict(list)
-    for case in validated_cases():
-        if case.case_class == SHARED:
-            by_program[case.application].append(case.run_error)
-    namespaces = sorted(math.exp(median(errors)) for errors in by_program.values())
-    lab = sorted(1 / (1 + case.error) for case in lab_cases() if case.case_class == SHARED)
+    namespaces, lab = as_long_as_predicted(SHARED)
     named = NamedMachine("p", "as-found", "polling", Machine(PATH, PATH, cores=Cores(1)))
     (doubt,) = _of_processors(named, Placement.block(4, 2))
     for of in (lab, namespaces):
         assert f"{100 * (1 - of[0]):.0f} % less to {100 * (of[-1] - 1):.0f} % more" in doubt.said
-    assert len(by_program) == 8
+    assert len(namespaces) == 8
 
 
 def test_the_doubt_about_a_relay_states_the_errors_of_the_stored_cases() -> None:
     """In the lab, three programs were 17 to 21 % too slow over `tap`, without a word."""
-    by_program: dict[str, list[float]] = defaultdict(list)
-    for case in validated_cases():
-        if case.case_class == RELAY:
-            by_program[case.application].append(case.run_error)
-    namespaces = sorted(math.exp(median(errors)) for errors in by_program.values())
-    lab = sorted(1 / (1 + case.error) for case in lab_cases() if case.case_class == RELAY)
+    namespaces, lab = as_long_as_predicted(RELAY)
     (doubt,) = _of_a_relay(NamedMachine("mine", "as-found", "polling", Machine(PATH, PATH), kind="tap"))
     assert f"{100 * (1 - namespaces[0]):.0f} % less to {100 * (namespaces[-1] - 1):.0f} % more than" in doubt.said
     assert f"{100 * (1 - lab[-1]):.0f} to {100 * (1 - lab[0]):.0f} % less in the lab" in doubt.said
-    assert (len(by_program), len(lab)) == (8, 7)
+    assert (len(namespaces), len(lab)) == (8, 7)
     assert list(_of_a_relay(NamedMachine("tap2", "as-found", "polling", Machine(PATH, PATH), kind="veth"))) == []
 
 
